@@ -1,0 +1,1 @@
+"""Graders: the referee, its worker, and what is computed from their measurements."""

@@ -1,0 +1,1 @@
+"""The auditor: what earned this number?"""

@@ -1,0 +1,50 @@
+"""What a grader is asked, and the public report that a session sees."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+from tasks.spec import Task
+from transcripts.records import Grade
+
+
+@dataclass(frozen=True)
+class GradeRequest:
+    """One submission to grade. ``submission`` is a folder that only the caller can write."""
+
+    task: Task
+    submission: Path
+    mode: Literal["in_run", "isolated"] = "in_run"
+    tier: Literal["quick", "full"] = "full"
+    isolation: str = "auto"  # "bubblewrap", "process" (on request, marked), or "auto"
+    device: str = "cpu"  # "cpu", or a GPU's UUID
+    seed: str | None = None  # of the plan of cases; None draws a secret one
+    attempt_id: str | None = None
+    attempt_seal: str | None = None
+    correctness_only: bool = False
+
+
+@dataclass(frozen=True)
+class PublicReport:
+    """What `check` or `bench` tell a session: public shapes and seeds only."""
+
+    passed: bool
+    result: str  # a word of GradeResult
+    text: str  # for the agent
+    median_ms: dict[str, float] = field(default_factory=dict)  # bench only
+
+
+class Grader(Protocol):
+    """Grades one submission. Never raises for what a submission does; that is in the grade."""
+
+    def grade(self, request: GradeRequest) -> Grade:
+        """Measure. Raises nothing but programming errors: our own failures are `void` grades."""
+        ...
+
+    def check(self, request: GradeRequest) -> PublicReport:
+        """Run the public part: smoke and scored shapes at public seeds."""
+        ...
+
+    def bench(self, request: GradeRequest) -> PublicReport:
+        """Time the public shapes."""
+        ...

@@ -1,0 +1,1 @@
+"""Agents: who holds the conversation with a model."""

@@ -1,0 +1,1 @@
+"""Boards, cards and rounds: pure functions of the archive."""

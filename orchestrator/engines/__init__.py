@@ -1,0 +1,1 @@
+"""Engines: how many cells run at once, and where."""

@@ -1,0 +1,1 @@
+"""Models: clients, roster, retry, and the built-in scripted models."""

@@ -1,0 +1,1 @@
+"""Sandboxes: where agents and submissions run, isolated from everything that is not theirs."""

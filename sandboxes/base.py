@@ -1,0 +1,126 @@
+"""The contract of a sandbox, the same for every kind; `tests/contracts` holds its suite.
+
+A sandbox belongs to one session. Its workspace persists across a crash of the orchestrator; its
+processes and /tmp do not. Nothing here assumes that caller and sandbox share a filesystem: files
+travel by ``put``, ``get`` and ``snapshot``.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+WORKSPACE = "/workspace"
+"""The workspace's path inside an isolated sandbox; `process` differs, so ask `Sandbox.home`."""
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A read-only folder or file of the host that is visible inside."""
+
+    source: Path
+    target: str
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Caps of one sandbox. Bytes and seconds."""
+
+    memory_bytes: int = 8 << 30
+    cpus: float = 2.0
+    pids: int = 512
+    file_bytes: int = 4 << 30  # largest single file (RLIMIT_FSIZE)
+    output_bytes: int = 64 << 10  # of one command, both ends kept
+    get_bytes: int = 16 << 20  # of one file read back
+
+
+@dataclass(frozen=True)
+class SandboxSpec:
+    """What to start. ``state_dir`` is a host folder of this session alone, with the workspace."""
+
+    session_id: str
+    owner: str  # opaque name of the orchestrator process; `reap` asks whether it still lives
+    state_dir: Path
+    mounts: tuple[Mount, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    limits: Limits = Limits()
+    gpus: tuple[str, ...] = ()  # UUIDs
+
+
+@dataclass(frozen=True)
+class ExecResult:
+    """One finished command: stdout and stderr as one stream, in order."""
+
+    exit_code: int | None  # None when it was killed by the timeout
+    output: bytes  # head and tail when longer than the limit, with a line between that says so
+    dropped_bytes: int
+    timed_out: bool
+    duration_s: float
+
+
+@dataclass(frozen=True)
+class SnapshotFile:
+    """One regular file of the workspace. Links, devices, sockets and FIFOs are never followed."""
+
+    path: str  # relative to the workspace, forward slashes
+    data: bytes
+    executable: bool
+
+
+class Sandbox(Protocol):
+    """A running sandbox."""
+
+    kind: str
+
+    @property
+    def home(self) -> str:
+        """The workspace's path as seen by commands."""
+        ...
+
+    def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+    ) -> ExecResult:
+        """Run a command in the workspace, stdin closed; at the timeout its whole tree is killed.
+
+        Raises SandboxGone when the sandbox itself died. A command's failure is an exit code.
+        """
+        ...
+
+    def put(self, path: str, data: bytes, *, executable: bool = False) -> None:
+        """Write a file of the workspace (parents made). Raises OutsideWorkspace."""
+        ...
+
+    def get(self, path: str) -> bytes:
+        """Read a regular file. Raises FileNotFoundError, OutsideWorkspace, FileTooLarge."""
+        ...
+
+    def snapshot(self) -> Sequence[SnapshotFile]:
+        """All regular files of the workspace, sorted by path, within the limits."""
+        ...
+
+    def close(self) -> None:
+        """Kill everything inside. The workspace stays. Idempotent."""
+        ...
+
+
+class SandboxProvider(Protocol):
+    """One kind of sandbox."""
+
+    kind: str
+
+    def unavailable_reason(self) -> str | None:
+        """None when this machine can run it; else what is missing and the command that fixes it."""
+        ...
+
+    def start(self, spec: SandboxSpec) -> Sandbox:
+        """Start. Raises SandboxUnavailable or SandboxStartFailed."""
+        ...
+
+    def reap(self, is_live: Callable[[str], bool]) -> Sequence[str]:
+        """Remove what dead owners left; returns a line for each thing removed. Live ones never."""
+        ...

@@ -1,0 +1,1 @@
+"""Tasks and decks: what is asked, as data plus a reference."""

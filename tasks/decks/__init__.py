@@ -1,0 +1,1 @@
+"""Deck files (TOML): locked lists of tasks."""

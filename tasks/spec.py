@@ -1,0 +1,168 @@
+"""The declaration of a task, as read from ``tasks/library/<name>/task.toml``.
+
+A task is data plus a reference: tasks declare, graders execute. A folder holds
+
+- ``task.toml``             this declaration
+- ``public/prompt.md``      what the agent is asked
+- ``public/reference.py``   ``make_inputs(shape, seed)`` and ``reference(params, calls)``, in NumPy
+- ``public/adapter.py``     ``setup`` and ``run``: from the canonical call to the submission's names
+- ``sealed/cases.py``       ``cases(reference, seed, tier)``: stress and generated property cases
+- ``sealed/rubric.toml``    dimensions and items
+- ``submissions/{oracle,naive,wrong}/`` and ``submissions/cheats/<name>/`` (with ``expect.toml``)
+
+Only ``public/`` ever enters a session's sandbox. Only ``public/adapter.py`` enters a worker.
+
+Arrays are named: inputs and outputs are ``dict[str, ndarray]`` on the wire. A *call* is one
+``run``: inputs of one call in, outputs of one call out. Stateful tasks (``kv-cache``) make several
+calls on one ``setup``.
+
+Signatures inside a task folder (plain Python and NumPy, no import of this product in ``public/``)::
+
+    make_inputs(shape: dict, seed: int) -> {"params": dict, "calls": [dict[str, ndarray], ...]}
+        # `shape` holds the dims and "dtype"; one counter-based generator seeded by `seed`
+    reference(params: dict, calls: list) -> [dict[str, ndarray], ...]     # fp64 where it matters
+    setup(entries, params: dict) -> state                                 # untimed
+    run(entries, state, inputs: dict) -> dict[str, array]                 # one timed call
+        # `entries.<name>` is the submission's callable, None for a missing optional one
+    cases(reference: module, seed: int, tier: str) -> Iterator[tasks.case.Case]
+"""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+
+class _Spec(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Shape(_Spec):
+    """One size. ``dims`` are the names that formulas and ``make_inputs`` use."""
+
+    name: str
+    dims: dict[str, int]
+    dtype: str = "float32"
+
+
+class Tolerance(_Spec):
+    """Elementwise atol + rtol * |ref|, per dtype of the output."""
+
+    atol: float
+    rtol: float
+
+
+class Gate(_Spec):
+    """The normative gate: rms(out - ref64) / rms(ref64) at most ``rms_ratio``, per dtype."""
+
+    rms_ratio: dict[str, float]
+
+
+class Work(_Spec):
+    """Roofline formulas over the shape's dims and ``itemsize``; see ``tasks.formula``."""
+
+    flops: str
+    bytes: str
+    floor_flops: str = "0"  # least work for these very inputs; beating it is a finding
+    floor_bytes: str = "0"
+
+
+class EntryPoint(_Spec):
+    """One name that the adapter calls, and the spellings that are accepted for it."""
+
+    name: str
+    accepts: tuple[str, ...]
+    optional: bool = False
+
+
+class Interface(_Spec):
+    """How a submission is found and called."""
+
+    file: str  # the file that the prompt names
+    entries: tuple[EntryPoint, ...]
+    outputs: tuple[str, ...]  # leaf names that every call returns
+    mutable_inputs: tuple[str, ...] = ()
+
+
+class Limits(_Spec):
+    """Deadlines and memory of one submission under grading."""
+
+    build_s: float = 120.0
+    call_s: float = 60.0
+    total_s: float = 900.0
+    memory_bytes: int = 4 << 30
+
+
+class Task(_Spec):
+    """One task. ``digest`` covers every file that can change a result (not the submissions)."""
+
+    schema_version: Literal[1] = 1
+    name: str
+    version: int
+    scoring_version: int
+    title: str
+    summary: str
+    devices: tuple[Literal["cpu", "cuda"], ...]
+    languages: tuple[str, ...]  # accepted: "numpy", "c", "triton", "cuda_raw", ...
+    regime: Literal["memory", "compute"]
+    headline: Literal["rubric", "peak_fraction", "milliseconds", "speedup"]
+    shapes: tuple[Shape, ...]
+    smoke: tuple[Shape, ...]
+    tolerance: dict[str, Tolerance]
+    gate: Gate
+    work: Work
+    interface: Interface
+    limits: Limits = Limits()
+    forbidden_imports: tuple[str, ...] = ()
+    forbidden_calls: tuple[str, ...] = ()
+    allowed_packages: tuple[str, ...] = ("numpy",)
+
+    # filled by the loader
+    folder: Path = Field(exclude=True)
+    digest: str = Field(exclude=True)
+
+    @property
+    def prompt(self) -> str:
+        """The words of the request."""
+        return (self.folder / "public" / "prompt.md").read_text("utf-8")
+
+
+class RubricItem(_Spec):
+    """One item. A measured one names what the grader measures; a judged one is a question."""
+
+    id: str
+    dimension: str
+    weight: float
+    kind: Literal["measured", "judged"]
+    measure: Literal["cases", "cost_growth", "memory_growth", "self_test", "roofline", ""] = ""
+    question: str = ""
+    anchors: tuple[str, ...] = ()  # five, for 0..4, of a judged item
+    critical: bool = False  # failing it caps the overall
+    params: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+class Rubric(_Spec):
+    """``sealed/rubric.toml``: dimensions with weights, items, and the cap of a critical defect."""
+
+    version: int
+    dimensions: dict[str, float]
+    items: tuple[RubricItem, ...]
+    critical_cap: float = 50.0
+
+
+class DeckCell(_Spec):
+    """One task of a deck, locked by digest once released."""
+
+    task: str
+    digest: str | None = None
+
+
+class Deck(_Spec):
+    """``tasks/decks/<name>.toml``."""
+
+    schema_version: Literal[1] = 1
+    name: str
+    title: str
+    score: Literal["rubric", "peak_fraction", "speedup"]
+    canonical_hardware: str
+    cells: tuple[DeckCell, ...]

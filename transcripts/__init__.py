@@ -1,0 +1,1 @@
+"""Transcripts and the archive: the product's memory."""

@@ -1,0 +1,1 @@
+"""Dialects: foreign session logs, read into our events."""

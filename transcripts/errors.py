@@ -1,0 +1,53 @@
+"""Errors of the archive.
+
+ArchiveError
+├── NotAnArchive        the folder is not an archive (or holds something else)
+├── NewerFormat         written by a newer version of this product
+├── ArchiveReadOnly     no permission to write
+├── ArchiveFull         no space left; nothing already written is damaged
+├── ClaimHeld           another live orchestrator works on the cell
+├── ClaimLost           our claim expired and somebody else took the cell
+├── AlreadySealed       the attempt is finished; it cannot be written again
+├── Corrupt             a chain, seal or record does not verify (says where)
+└── UnknownDialect      no reader recognises an imported log
+"""
+
+
+class ArchiveError(Exception):
+    """Base of everything the archive raises on purpose; the message says what to do next."""
+
+
+class NotAnArchive(ArchiveError):
+    """The folder exists and is not an archive."""
+
+
+class NewerFormat(ArchiveError):
+    """The archive was written by a newer version; reading it would guess."""
+
+
+class ArchiveReadOnly(ArchiveError):
+    """The archive cannot be written by this user."""
+
+
+class ArchiveFull(ArchiveError):
+    """The disk is full; the session stops and can go on when space returns."""
+
+
+class ClaimHeld(ArchiveError):
+    """Another live orchestrator holds the cell."""
+
+
+class ClaimLost(ArchiveError):
+    """The claim was taken over; the loser must stop without writing."""
+
+
+class AlreadySealed(ArchiveError):
+    """The attempt is finished."""
+
+
+class Corrupt(ArchiveError):
+    """Something in the archive does not verify."""
+
+
+class UnknownDialect(ArchiveError):
+    """No dialect recognises the log."""

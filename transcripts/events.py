@@ -1,0 +1,219 @@
+"""The events of a transcript, one JSON object a line.
+
+A step logs its intent before and its result after: ``request`` before ``reply``, ``tool_call``
+before ``tool_result``. An intent without a result after a crash is an interrupted step.
+
+Envelope of every event: ``n`` (0-based number in the transcript), ``at`` (UTC, microseconds),
+``offset_s`` (monotonic seconds since this process opened the session; restarts at a resume).
+Provider extras are kept beside the normalised form in ``raw``: nothing sent by a model or a
+provider is dropped.
+"""
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue, TypeAdapter
+
+from transcripts.records import FileDigest, Outcome, Record, Usage
+
+
+class ToolCall(Record):
+    """A tool call as the model wrote it. ``arguments`` is its JSON text, valid or not."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class BlobRef(Record):
+    """Content above 64 KiB: the event keeps head and tail in its text, the blob keeps all."""
+
+    sha256: str
+    size_bytes: int
+
+
+class _Event(Record):
+    n: int
+    at: datetime
+    offset_s: float
+
+
+class SessionStart(_Event):
+    """Opens a transcript, and again each time a session is resumed."""
+
+    kind: Literal["session_start"] = "session_start"
+    attempt_id: str
+    resumed: bool = False
+    owner: str  # which orchestrator: host digest, pid, start time
+    notes: tuple[str, ...] = ()
+
+
+class Prompt(_Event):
+    """What the session was told first: the system prompt or the task."""
+
+    kind: Literal["prompt"] = "prompt"
+    role: Literal["system", "user"]
+    text: str
+    raw: JsonValue = None
+
+
+class Request(_Event):
+    """Intent of one paid model call."""
+
+    kind: Literal["request"] = "request"
+    step: int
+    messages: int  # how many the conversation holds
+    protocol: str
+
+
+class Reply(_Event):
+    """A whole answer of the model."""
+
+    kind: Literal["reply"] = "reply"
+    step: int
+    text: str
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    stop_reason: str  # "stop", "tool_calls", "length", "refusal", "error", "other:<raw>"
+    usage: Usage = Usage()
+    cost_usd: float | None = None
+    served_model: str | None = None
+    latency_s: float = 0.0
+    raw: JsonValue = None  # the assembled provider message, to be carried back as it was
+
+
+class ToolCallStarted(_Event):
+    """Intent of one tool call."""
+
+    kind: Literal["tool_call"] = "tool_call"
+    step: int
+    call: ToolCall
+
+
+class ToolResult(_Event):
+    """What the model was told. ``interrupted`` after a crash: effects unknown."""
+
+    kind: Literal["tool_result"] = "tool_result"
+    step: int
+    call_id: str
+    name: str
+    status: Literal["ok", "error", "timeout", "bad_call", "interrupted"]
+    text: str
+    exit_code: int | None = None
+    duration_s: float = 0.0
+    blob: BlobRef | None = None
+    raw: JsonValue = None
+
+
+class CheckRun(_Event):
+    """One run of the public check."""
+
+    kind: Literal["check_run"] = "check_run"
+    step: int
+    passed: bool
+    result: str
+    text: str
+
+
+class BenchRun(_Event):
+    """One run of the public bench: per-shape milliseconds, plotted over time."""
+
+    kind: Literal["bench_run"] = "bench_run"
+    step: int
+    median_ms: dict[str, float]
+    text: str
+
+
+class Compaction(_Event):
+    """The context was shortened; ``kept_from`` is the first event still in it."""
+
+    kind: Literal["compaction"] = "compaction"
+    summary: str
+    kept_from: int | None = None
+    raw: JsonValue = None
+
+
+class Retry(_Event):
+    """One try of a model call that failed and is repeated."""
+
+    kind: Literal["retry"] = "retry"
+    step: int
+    try_number: int
+    error: str  # the class: "rate_limit", "server_error", "dropped_stream", ...
+    wait_s: float
+    message: str = ""
+
+
+class Fault(_Event):
+    """Something broke that is not the model's doing."""
+
+    kind: Literal["fault"] = "fault"
+    fault: str
+    message: str
+
+
+class UserMessage(_Event):
+    """A later message of the user or of the harness (a nudge, an answer in words)."""
+
+    kind: Literal["user_message"] = "user_message"
+    text: str
+    author: Literal["user", "harness"] = "user"
+    raw: JsonValue = None
+
+
+class Submission(_Event):
+    """The hand-in."""
+
+    kind: Literal["submission"] = "submission"
+    explicit: bool  # a submit call, or the last state of the named file
+    files: tuple[FileDigest, ...]
+
+
+class BudgetNote(_Event):
+    """Where the session stands against its caps."""
+
+    kind: Literal["budget"] = "budget"
+    steps: int
+    usage: Usage
+    cost_usd: float | None
+    seconds: float
+
+
+class Note(_Event):
+    """A line of an imported log that has no counterpart here, kept whole."""
+
+    kind: Literal["note"] = "note"
+    topic: str
+    text: str = ""
+    raw: JsonValue = None
+
+
+class SessionEnd(_Event):
+    """Closes a transcript."""
+
+    kind: Literal["session_end"] = "session_end"
+    outcome: Outcome
+
+
+Event = Annotated[
+    SessionStart
+    | Prompt
+    | Request
+    | Reply
+    | ToolCallStarted
+    | ToolResult
+    | CheckRun
+    | BenchRun
+    | Compaction
+    | Retry
+    | Fault
+    | UserMessage
+    | Submission
+    | BudgetNote
+    | Note
+    | SessionEnd,
+    Field(discriminator="kind"),
+]
+
+EVENT: TypeAdapter[Event] = TypeAdapter(Event)
+"""Parses and writes one event."""

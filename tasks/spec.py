@@ -33,11 +33,13 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 
-class _Spec(BaseModel):
+class TaskPart(BaseModel):
+    """Base of all declarations: immutable, and a field that nobody knows is an error."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Shape(_Spec):
+class Shape(TaskPart):
     """One size. ``dims`` are the names that formulas and ``make_inputs`` use."""
 
     name: str
@@ -45,20 +47,20 @@ class Shape(_Spec):
     dtype: str = "float32"
 
 
-class Tolerance(_Spec):
+class Tolerance(TaskPart):
     """Elementwise atol + rtol * |ref|, per dtype of the output."""
 
     atol: float
     rtol: float
 
 
-class Gate(_Spec):
+class Gate(TaskPart):
     """The normative gate: rms(out - ref64) / rms(ref64) at most ``rms_ratio``, per dtype."""
 
     rms_ratio: dict[str, float]
 
 
-class Work(_Spec):
+class Work(TaskPart):
     """Roofline formulas over the shape's dims and ``itemsize``; see ``tasks.formula``."""
 
     flops: str
@@ -67,7 +69,7 @@ class Work(_Spec):
     floor_bytes: str = "0"
 
 
-class EntryPoint(_Spec):
+class EntryPoint(TaskPart):
     """One name that the adapter calls, and the spellings that are accepted for it."""
 
     name: str
@@ -75,7 +77,7 @@ class EntryPoint(_Spec):
     optional: bool = False
 
 
-class Interface(_Spec):
+class Interface(TaskPart):
     """How a submission is found and called."""
 
     file: str  # the file that the prompt names
@@ -84,7 +86,7 @@ class Interface(_Spec):
     mutable_inputs: tuple[str, ...] = ()
 
 
-class Limits(_Spec):
+class Limits(TaskPart):
     """Deadlines and memory of one submission under grading."""
 
     build_s: float = 120.0
@@ -93,7 +95,7 @@ class Limits(_Spec):
     memory_bytes: int = 4 << 30
 
 
-class Task(_Spec):
+class Task(TaskPart):
     """One task. ``digest`` covers every file that can change a result (not the submissions)."""
 
     schema_version: Literal[1] = 1
@@ -127,7 +129,7 @@ class Task(_Spec):
         return (self.folder / "public" / "prompt.md").read_text("utf-8")
 
 
-class RubricItem(_Spec):
+class RubricItem(TaskPart):
     """One item. A measured one names what the grader measures; a judged one is a question."""
 
     id: str
@@ -141,7 +143,7 @@ class RubricItem(_Spec):
     params: dict[str, JsonValue] = Field(default_factory=dict)
 
 
-class Rubric(_Spec):
+class Rubric(TaskPart):
     """``sealed/rubric.toml``: dimensions with weights, items, and the cap of a critical defect."""
 
     version: int
@@ -150,14 +152,14 @@ class Rubric(_Spec):
     critical_cap: float = 50.0
 
 
-class DeckCell(_Spec):
+class DeckCell(TaskPart):
     """One task of a deck, locked by digest once released."""
 
     task: str
     digest: str | None = None
 
 
-class Deck(_Spec):
+class Deck(TaskPart):
     """``tasks/decks/<name>.toml``."""
 
     schema_version: Literal[1] = 1

@@ -1,0 +1,274 @@
+"""Everything that can be wrong with a task folder, found before a sweep finds it.
+
+``problems`` executes the task's own code: its reference, adapter and cases.
+"""
+
+import ast
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from tasks.case import Arrays, Case
+from tasks.errors import BadFormula, BrokenTask
+from tasks.formula import evaluate
+from tasks.loader import (
+    cheats,
+    execute,
+    load_cases,
+    load_reference,
+    load_rubric,
+    load_task,
+    read_task,
+    submission_dir,
+)
+from tasks.spec import Rubric, Shape, Task
+
+_LEAST_PROPERTY_CASES = 20
+_LEAST_CHEATS = 4
+_OURS = {"orchestrator", "graders", "sandboxes", "tasks", "transcripts"}
+
+
+def problems(name: str | Path) -> list[str]:
+    """What is wrong with a task, by name or by folder; empty when it can be used.
+
+    Each line says file, line where known, field and mend. Raises UnknownTask for an unknown name.
+    """
+    try:
+        task = _find(name)
+    except BrokenTask as error:
+        return str(error).splitlines()
+    found: list[str] = []
+    for check in (_formulas, _prompt, _public_code, _reference, _submissions, _rubric, _plan):
+        try:
+            found.extend(check(task))
+        except BrokenTask as error:
+            found.extend(str(error).splitlines())
+    return list(dict.fromkeys(found))  # a broken reference is met by several checks
+
+
+def _find(name: str | Path) -> Task:
+    if isinstance(name, Path) or "/" in name or Path(name, "task.toml").is_file():
+        return read_task(Path(name))
+    return load_task(name)
+
+
+def _formulas(task: Task) -> Iterator[str]:
+    path = task.folder / "task.toml"
+    for field, text in task.work.model_dump().items():
+        for shape in (*task.shapes, *task.smoke):
+            names = {**shape.dims, "itemsize": itemsize(shape.dtype)}
+            try:
+                value = evaluate(text, names)
+            except BadFormula as error:
+                yield f"{path}: work.{field}: shape {shape.name}: {error}; mend the formula"
+                continue
+            if value < 0 or (value == 0 and field in ("flops", "bytes")):
+                yield f"{path}: work.{field}: shape {shape.name}: gives {value}; must be positive"
+    names = Counter(shape.name for shape in (*task.shapes, *task.smoke))
+    for name, count in names.items():
+        if count > 1:
+            yield f"{path}: shapes: {count} shapes named `{name}`; give each its own name"
+
+
+def itemsize(dtype: str) -> int:
+    """Bytes of one element; NumPy has no bfloat16."""
+    return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
+
+
+def _prompt(task: Task) -> Iterator[str]:
+    path = task.folder / "public" / "prompt.md"
+    if not path.is_file():
+        yield f"{path}: missing; write the request"
+        return
+    for word in (task.interface.file, *(e.name for e in task.interface.entries)):
+        if word not in task.prompt:
+            yield f"{path}: does not name `{word}`; state the interface so that it can be tested"
+
+
+def _public_code(task: Task) -> Iterator[str]:
+    """The adapter loads with the right signatures, and public files import nothing of ours."""
+    for path in sorted((task.folder / "public").glob("*.py")):
+        for line, module in _imports(path):
+            if module.split(".")[0] in _OURS:
+                yield f"{path}:{line}: imports `{module}`; public files run without this product"
+    adapter = execute(task, "public/adapter.py", ("setup", "run"))
+    for name, parameters in (("setup", 2), ("run", 3)):
+        if len(inspect.signature(getattr(adapter, name)).parameters) != parameters:
+            yield (
+                f"{task.folder / 'public/adapter.py'}: {name}: must take {parameters} arguments; "
+                "see tasks/spec.py"
+            )
+
+
+def _imports(path: Path) -> Iterator[tuple[int, str]]:
+    try:
+        tree = ast.parse(path.read_text("utf-8"))
+    except SyntaxError:
+        return  # said by the check that executes the file
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.lineno, node.module
+
+
+def _reference(task: Task) -> Iterator[str]:
+    module = load_reference(task)
+    for shape in task.smoke:
+        try:
+            yield from _reference_on(task, module, shape)
+        except Exception as error:  # noqa: BLE001 - whatever a broken reference raises
+            yield (
+                f"{task.folder / 'public/reference.py'}: shape {shape.name}: "
+                f"{type(error).__name__}: {error}; mend the reference"
+            )
+
+
+def _reference_on(task: Task, module: ModuleType, shape: Shape) -> Iterator[str]:
+    path = f"{task.folder / 'public/reference.py'}: shape {shape.name}"
+    sized = {**shape.dims, "dtype": shape.dtype}
+    problem, again, other = (module.make_inputs(dict(sized), seed) for seed in (1, 1, 2))
+    if not _same(problem["calls"], again["calls"]):
+        yield f"{path}: make_inputs differs between two calls with one seed; use only the seed"
+    if _same(problem["calls"], other["calls"]):
+        yield f"{path}: make_inputs ignores its seed; draw from a generator seeded by it"
+    outputs = module.reference(problem["params"], problem["calls"])
+    if not _same(outputs, module.reference(again["params"], again["calls"])):
+        yield f"{path}: reference differs between two runs on equal inputs; make it deterministic"
+    if not _same(problem["calls"], again["calls"]):
+        yield f"{path}: reference changes its inputs; copy what it writes to"
+    if len(outputs) != len(problem["calls"]):
+        yield f"{path}: {len(outputs)} outputs for {len(problem['calls'])} calls"
+    for leaves in {tuple(sorted(output)) for output in outputs}:
+        if set(leaves) != set(task.interface.outputs):
+            yield f"{path}: gives leaves {leaves}, task.toml says {task.interface.outputs}"
+            return
+    yield from _accepts_nothing(task, path, problem["calls"], outputs)
+
+
+def _accepts_nothing(
+    task: Task, path: str, calls: list[Arrays], outputs: list[Arrays]
+) -> Iterator[str]:
+    """Zeros, and the inputs themselves, must not pass for the outputs."""
+    impostors: dict[str, Callable[[Arrays, np.ndarray], np.ndarray]] = {
+        "zeros": lambda _, wanted: np.zeros_like(wanted),
+        "an input of the same shape": _identity,
+    }
+    for what, fake in impostors.items():
+        pairs = [
+            (fake(call, wanted), wanted)
+            for call, output in zip(calls, outputs, strict=True)
+            for wanted in output.values()
+        ]
+        if all(accepts(task, got, wanted) for got, wanted in pairs):
+            yield f"{path}: {what} would pass; tighten tolerance and gate, or change the inputs"
+
+
+def _identity(call: Arrays, wanted: np.ndarray) -> np.ndarray:
+    for array in call.values():
+        if array.shape == wanted.shape and array.dtype.kind == wanted.dtype.kind:
+            return array
+    return np.zeros_like(wanted)
+
+
+def accepts(task: Task, got: np.ndarray, wanted: np.ndarray) -> bool:
+    """Whether ``got`` is within the task's public tolerance and gate of ``wanted``."""
+    tolerance = task.tolerance.get(str(wanted.dtype))
+    if tolerance is None or wanted.dtype.kind not in "fV":
+        return bool(np.array_equal(got, wanted))
+    exact, error = wanted.astype(np.float64), np.subtract(got, wanted, dtype=np.float64)
+    if not np.all(np.abs(error) <= tolerance.atol + tolerance.rtol * np.abs(exact)):
+        return False
+    ratio = task.gate.rms_ratio.get(str(wanted.dtype), np.inf)
+    return bool(np.sqrt(np.mean(error**2)) <= ratio * np.sqrt(np.mean(exact**2)))
+
+
+def _same(one: list[Arrays], two: list[Arrays]) -> bool:
+    return len(one) == len(two) and all(
+        a.keys() == b.keys()
+        and all(np.asarray(a[k]).tobytes() == np.asarray(b[k]).tobytes() for k in a)
+        for a, b in zip(one, two, strict=True)
+    )
+
+
+def _submissions(task: Task) -> Iterator[str]:
+    for kind in ("oracle", "naive", "wrong"):
+        file = submission_dir(task, kind) / task.interface.file
+        if not file.is_file():
+            yield f"{file}: missing; the prompt asks for a file of that name"
+    shipped = cheats(task)
+    folder = task.folder / "submissions" / "cheats"
+    if len(shipped) < _LEAST_CHEATS:
+        yield f"{folder}: {len(shipped)} cheats; ship at least {_LEAST_CHEATS}"
+    if (defaults := sum(cheat.default for cheat in shipped)) != 1:
+        yield f"{folder}: {defaults} cheats say `default = true`; exactly one must"
+    for mechanism, count in Counter(cheat.mechanism for cheat in shipped).items():
+        if count > 1:
+            yield f"{folder}: {count} cheats share the mechanism `{mechanism}`; one each"
+
+
+def _rubric(task: Task) -> Iterator[str]:
+    rubric, path = load_rubric(task), task.folder / "sealed" / "rubric.toml"
+    for identifier, count in Counter(item.id for item in rubric.items).items():
+        if count > 1:
+            yield f"{path}: items: {count} items named `{identifier}`; give each its own id"
+    for dimension in rubric.dimensions.keys() - {item.dimension for item in rubric.items}:
+        yield f"{path}: dimensions.{dimension}: has no item; add one or remove it"
+    for item in rubric.items:
+        if item.dimension not in rubric.dimensions:
+            yield f"{path}: item `{item.id}`: dimension `{item.dimension}` is not declared"
+        if item.weight <= 0:
+            yield f"{path}: item `{item.id}`: weight {item.weight}; must be positive"
+        if item.kind == "measured" and not item.measure:
+            yield f"{path}: item `{item.id}`: measured by what? add `measure`"
+        if item.kind == "judged" and not (item.question and len(item.anchors) == 5):
+            yield f"{path}: item `{item.id}`: a judged item needs `question` and five `anchors`"
+
+
+def _plan(task: Task) -> Iterator[str]:
+    """The generated cases: enough, replayable, and each counting for an item that exists."""
+    plan, path = load_cases(task), task.folder / "sealed" / "cases.py"
+    try:
+        for tier in ("quick", "full"):
+            cases = list(plan(1, tier))
+            yield from _cases_fit(task, load_rubric(task), cases, f"{path}: tier {tier}")
+        again = list(plan(1, tier))
+    except Exception as error:  # noqa: BLE001 - whatever broken cases raise
+        yield f"{path}: {type(error).__name__}: {error}; mend the cases"
+        return
+    if not all(
+        one.name == two.name and _same([*one.calls], [*two.calls])
+        for one, two in zip(cases, again, strict=True)
+    ):
+        yield f"{path}: differs between two runs with one seed; use only the seed"
+    unserved = {item.id for item in load_rubric(task).items if item.measure == "cases"}
+    unserved -= {case.item for case in cases}
+    for item in sorted(unserved):
+        yield f"{path}: no case counts for item `{item}` of the rubric"
+
+
+def _cases_fit(task: Task, rubric: Rubric, cases: list[Case], path: str) -> Iterator[str]:
+    if (count := sum(case.group == "property" for case in cases)) < _LEAST_PROPERTY_CASES:
+        yield f"{path}: {count} property cases; generate at least {_LEAST_PROPERTY_CASES}"
+    items = {item.id for item in rubric.items if item.measure == "cases"}
+    optional = {entry.name for entry in task.interface.entries if entry.optional}
+    for case in cases:
+        wrong: Any = None
+        if case.item is not None and case.item not in items:
+            wrong = f"counts for `{case.item}`, no item measured by cases"
+        elif len(case.calls) != len(case.expected):
+            wrong = f"{len(case.calls)} calls, {len(case.expected)} expected outputs"
+        elif any(set(output) != set(task.interface.outputs) for output in case.expected):
+            wrong = f"expects other leaves than {task.interface.outputs}"
+        elif unknown := set(case.requires) - optional:
+            wrong = f"requires {sorted(unknown)}, no optional entries of the interface"
+        if wrong:
+            yield f"{path}: case `{case.name}`: {wrong}"
+    for name, count in Counter(case.name for case in cases).items():
+        if count > 1:
+            yield f"{path}: {count} cases named `{name}`; give each its own name"

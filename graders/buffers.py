@@ -1,0 +1,155 @@
+"""Arrays in sealed memfds, and the leaves that describe them on the wire.
+
+A memfd is sealed against shrinking before the worker gets it, so that the referee can never be
+killed by reading behind its end; outputs are read with ``pread``, never through a mapping.
+"""
+
+import fcntl
+import math
+import mmap
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+ALIGN = 64
+GAP_BYTE = 0xFF
+"""Fills what lies between the elements of a strided input: read as a float, it is NaN."""
+
+Leaf = dict[str, Any]
+
+
+class BadLeaf(Exception):
+    """A described output that cannot be one: unknown dtype, negative size, outside the room."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each array lies in one memfd of ``size`` bytes."""
+
+    leaves: tuple[Leaf, ...]
+    size: int
+
+
+def layout(arrays: Mapping[str, np.ndarray]) -> Layout:
+    """Place the arrays one behind the other, strides kept."""
+    leaves: list[Leaf] = []
+    end = 0
+    for name, array in arrays.items():
+        low, high = _extent(array)
+        start = _aligned(end)
+        leaves.append(
+            {
+                "name": name,
+                "dtype": str(array.dtype),
+                "shape": list(array.shape),
+                "strides": list(array.strides),
+                "offset": start - low,
+            }
+        )
+        end = start + (high - low)
+    return Layout(tuple(leaves), max(_aligned(end), mmap.PAGESIZE))
+
+
+def room_for(outputs: Mapping[str, np.ndarray]) -> int:
+    """Bytes granted for outputs: eight an element, so that a wrong dtype is told as such."""
+    return sum(_aligned(max(array.nbytes, 8 * array.size)) for array in outputs.values()) + (
+        1 << 12
+    )
+
+
+class Buffer:
+    """One memfd whose size is sealed."""
+
+    def __init__(self, size: int, name: str) -> None:
+        self.size = size
+        self.fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(self.fd, size)
+        fcntl.fcntl(
+            self.fd,
+            fcntl.F_ADD_SEALS,
+            fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL,
+        )
+        self._map: mmap.mmap | None = None
+
+    def view(self, leaf: Leaf) -> np.ndarray:
+        """The array that ``leaf`` describes, over the referee's own mapping."""
+        if self._map is None:
+            self._map = mmap.mmap(self.fd, self.size)
+        return np.ndarray(
+            tuple(leaf["shape"]),
+            leaf["dtype"],
+            buffer=self._map,
+            offset=leaf["offset"],
+            strides=leaf["strides"],
+        )
+
+    def fill(self, byte: int) -> None:
+        """Set every byte."""
+        if self._map is None:
+            self._map = mmap.mmap(self.fd, self.size)
+        np.frombuffer(self._map, np.uint8)[:] = byte
+
+    def write(self, placed: Layout, arrays: Mapping[str, np.ndarray]) -> None:
+        """Copy the arrays to their places."""
+        if any(not array.flags.c_contiguous for array in arrays.values()):
+            self.fill(GAP_BYTE)
+        for leaf in placed.leaves:
+            self.view(leaf)[...] = arrays[leaf["name"]]
+
+    def changed(self, placed: Layout, arrays: Mapping[str, np.ndarray]) -> list[str]:
+        """Names of the arrays whose bytes are no longer those that were written."""
+        return [
+            leaf["name"]
+            for leaf in placed.leaves
+            if not _same_bytes(self.view(leaf), arrays[leaf["name"]])
+        ]
+
+    def read(self, size: int, offset: int) -> bytearray:
+        """A private copy of ``size`` bytes."""
+        data = bytearray(size)
+        done = 0
+        while done < size:
+            done += os.preadv(self.fd, [memoryview(data)[done:]], offset + done)
+        return data
+
+    def close(self) -> None:
+        """Give the descriptor back; a mapping ends with its last array."""
+        self._map = None
+        os.close(self.fd)
+
+
+def read_output(buffer: Buffer, leaf: Leaf) -> np.ndarray:
+    """A private copy of the output that the worker says lies at ``leaf``. Raises BadLeaf."""
+    try:
+        dtype = np.dtype("uint16" if leaf["dtype"] == "bfloat16" else str(leaf["dtype"]))
+        shape = tuple(int(n) for n in leaf["shape"])
+        offset = int(leaf["offset"])
+        size = math.prod(shape) * dtype.itemsize
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadLeaf(f"no array can be read from {str(leaf)[:200]}") from error
+    numeric = dtype.kind in "biufc" and len(shape) <= 32
+    if not numeric or min(shape, default=0) < 0 or offset < 0 or offset + size > buffer.size:
+        raise BadLeaf(f"{dtype} {shape} at {offset} does not lie in {buffer.size} bytes")
+    return np.frombuffer(buffer.read(size, offset), dtype).reshape(shape)
+
+
+def _extent(array: np.ndarray) -> tuple[int, int]:
+    """First and last byte (exclusive) of an array, from its first element."""
+    if array.size == 0:
+        return 0, 0
+    reach = [(n - 1) * stride for n, stride in zip(array.shape, array.strides, strict=True)]
+    low = sum(step for step in reach if step < 0)
+    high = sum(step for step in reach if step > 0)
+    return low, high + array.itemsize
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGN) * ALIGN
+
+
+def _same_bytes(one: np.ndarray, other: np.ndarray) -> bool:
+    left, right = np.ascontiguousarray(one), np.ascontiguousarray(other)
+    return bool(np.array_equal(left.reshape(-1).view(np.uint8), right.reshape(-1).view(np.uint8)))

@@ -2,18 +2,28 @@
 
 import json
 import os
+import secrets
 import shutil
 import socket
 import stat
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
+from graders import processes
+from graders.errors import GraderVoid
+from sandboxes.base import Limits, Mount
+from sandboxes.errors import SandboxError
+from sandboxes.jail import Jail, kill_tree, spare_uid, unconfined
+from sandboxes.toolchain import Toolchain, host_toolchain, reachable_by_others
+
 HERE = Path(__file__).parent
+INSIDE = "/grading"
+MAX_PIDS = 64
 MAX_FILES = 2000
 MAX_BYTES = 256 << 20
 """Bounds of a submission; the archive's own snapshot limits are lower."""
@@ -26,10 +36,17 @@ class World:
     worker: Path  # worker.py, wire.py, adapter.py
     submission: Path
     isolation: str  # "bubblewrap" or "process"
+    packages: tuple[str, ...]  # importable beside the standard library
+    mark: str  # in the environment of all its processes; names its uid
 
 
 @contextmanager
-def world(adapter: Path, submission: Path | None, isolation: str) -> Iterator[World]:
+def world(
+    adapter: Path,
+    submission: Path | None,
+    isolation: str,
+    packages: tuple[str, ...] = ("numpy",),
+) -> Iterator[World]:
     """Copy what a worker may see into a folder of its own; removed at the end."""
     root = Path(tempfile.mkdtemp(prefix="grading-"))
     try:
@@ -46,7 +63,7 @@ def world(adapter: Path, submission: Path | None, isolation: str) -> Iterator[Wo
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(source, target)
         _open_to_readers(root)
-        yield World(worker, copied, isolation)
+        yield World(worker, copied, isolation, packages, secrets.token_hex(16))
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
@@ -74,27 +91,88 @@ def _open_to_readers(root: Path) -> None:
 
 def start(place: World, memory_bytes: int, channel: socket.socket) -> subprocess.Popen[bytes]:
     """Start a worker on ``channel``; its output is one pipe. Raises GraderVoid."""
-    import numpy
-
-    site = [str(Path(numpy.__file__).parents[1])]
-    options = {"fd": channel.fileno(), "site": site, "memory_bytes": memory_bytes}
-    return subprocess.Popen(
-        [sys.executable, "-I", "-S", str(place.worker / "worker.py"), json.dumps(options)],
-        pass_fds=(channel.fileno(),),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-        env={"OPENBLAS_NUM_THREADS": "1", "PATH": os.defpath},
-    )
-
-
-def kill(popen: subprocess.Popen[bytes]) -> None:
-    """Kill a worker and all below it."""
-    popen.kill()
-    popen.wait()
+    try:
+        toolchain = _toolchain(place.packages)
+        confined = place.isolation == "bubblewrap"
+        launcher = _confined if confined else _unconfined
+        return launcher(place, toolchain, Limits(memory_bytes=memory_bytes, pids=MAX_PIDS), channel)
+    except (SandboxError, OSError) as error:
+        raise GraderVoid(
+            f"no worker can be started: {error}; `orchestrator doctor` says what is missing, "
+            "`--isolation process` grades without isolation and marks it"
+        ) from error
 
 
 def shown(place: World) -> Path:
     """The submission's folder as the worker sees it."""
-    return place.submission
+    return Path(INSIDE, "submission") if place.isolation == "bubblewrap" else place.submission
+
+
+def kill(popen: subprocess.Popen[bytes], place: World) -> None:
+    """Kill a worker and all that it started; what left the tree is known by its mark."""
+    kill_tree(popen)
+    if place.isolation != "bubblewrap":
+        processes.kill(processes.marked(place.mark))
+
+
+def _confined(
+    place: World, toolchain: Toolchain, limits: Limits, channel: socket.socket
+) -> subprocess.Popen[bytes]:
+    mounts = (
+        Mount(place.worker, f"{INSIDE}/worker"),
+        Mount(place.submission, f"{INSIDE}/submission"),
+    )
+    jail = Jail(
+        mounts=(*toolchain.mounts, *mounts),
+        env=_environment(toolchain, place, "/tmp"),  # noqa: S108 - a tmpfs of this worker alone
+        cwd="/tmp",  # noqa: S108
+        uid=spare_uid(place.mark),
+        limits=limits,
+    )
+    argv = _argv(toolchain.python, f"{INSIDE}/worker/worker.py", toolchain.site, channel)
+    return jail.popen(
+        argv, pass_fds=(channel.fileno(),), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+
+
+def _unconfined(
+    place: World, toolchain: Toolchain, limits: Limits, channel: socket.socket
+) -> subprocess.Popen[bytes]:
+    root = place.worker.parent
+    site, scratch = root / "site", Path(tempfile.mkdtemp(dir=root, prefix="scratch-"))
+    if not site.exists():
+        site.mkdir()
+        for mount in toolchain.mounts:
+            if mount.target.startswith(toolchain.site):
+                (site / Path(mount.target).name).symlink_to(mount.source)
+    uid = spare_uid(place.mark)
+    others = reachable_by_others([Path(toolchain.python), *site.iterdir()])
+    if others and uid != os.getuid():
+        os.chown(scratch, uid, uid)
+    return unconfined(
+        _argv(toolchain.python, str(place.worker / "worker.py"), str(site), channel),
+        env=_environment(toolchain, place, str(scratch)),
+        cwd=scratch,
+        uid=uid if others and uid != os.getuid() else None,
+        limits=limits,
+        pass_fds=(channel.fileno(),),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+
+
+def _argv(python: str, worker: str, site: str, channel: socket.socket) -> list[str]:
+    options = {"fd": channel.fileno(), "site": [site]}
+    return [python, "-I", "-S", worker, json.dumps(options)]
+
+
+def _environment(toolchain: Toolchain, place: World, scratch: str) -> dict[str, str]:
+    """One BLAS thread: the worker has one core. Caches of compilers start empty."""
+    threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    folders = dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME", "TRITON_CACHE_DIR"), scratch)
+    return {"PATH": toolchain.env["PATH"], "GRADING_MARK": place.mark} | threads | folders
+
+
+@lru_cache
+def _toolchain(packages: tuple[str, ...]) -> Toolchain:
+    return host_toolchain(packages)

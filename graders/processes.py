@@ -74,6 +74,22 @@ def resume(pids: Iterable[int]) -> None:
         _signal(pid, signal.SIGCONT)
 
 
+def marked(mark: str) -> list[int]:
+    """Processes whose environment holds ``mark``, wherever they have hidden in the tree."""
+    found = []
+    for entry in _PROC.iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and mark.encode() in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+    return found
+
+
+def kill(pids: Iterable[int]) -> None:
+    """SIGKILL."""
+    for pid in pids:
+        _signal(pid, signal.SIGKILL)
+
+
 def resident_bytes(pid: int) -> int:
     """Private resident memory (RssAnon): shared mappings of inputs and outputs do not count."""
     try:

@@ -84,7 +84,7 @@ class WorkerSession:
         self, place: World, memory_bytes: int = 0, deadline: float | None = None, core: int = -1
     ) -> None:
         """Start it. ``deadline`` (monotonic) bounds all that follows. Raises GraderVoid."""
-        self._deadline = deadline
+        self._place, self._deadline = place, deadline
         self._prepared: Prepared | None = None
         self._calls = 0
         self._log = bytearray()
@@ -93,7 +93,6 @@ class WorkerSession:
             self._popen = launch.start(place, memory_bytes, theirs)
         self._reader = threading.Thread(target=self._drain, daemon=True)
         self._reader.start()
-        self._place = place
         self.pid = self._await_ready(core)
 
     def __enter__(self) -> Self:
@@ -209,7 +208,7 @@ class WorkerSession:
 
     def close(self) -> None:
         """Kill the whole tree. Idempotent."""
-        launch.kill(self._popen)
+        launch.kill(self._popen, self._place)
         self._reader.join(timeout=5)
         self._sock.close()
         self._release()

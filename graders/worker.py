@@ -15,7 +15,6 @@ import importlib.util
 import json
 import mmap
 import os
-import resource
 import socket
 import sys
 import traceback
@@ -265,11 +264,8 @@ def describe(refused: Refused) -> Frame:
 
 
 def main() -> None:
-    """Serve one submission. NumPy is in before the limits: every submission starts equal."""
+    """Serve one submission."""
     wire = load(os.path.join(HERE, "wire.py"), "_referee_wire")  # noqa: PTH118
-    if OPTIONS["memory_bytes"]:
-        resource.setrlimit(resource.RLIMIT_AS, (OPTIONS["memory_bytes"],) * 2)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     Worker(socket.socket(fileno=OPTIONS["fd"]), wire).serve()
 
 

@@ -32,13 +32,15 @@ class BlobRef(Record):
     size_bytes: int
 
 
-class _Event(Record):
+class AnyEvent(Record):
+    """The envelope; every event extends it."""
+
     n: int
     at: datetime
     offset_s: float
 
 
-class SessionStart(_Event):
+class SessionStart(AnyEvent):
     """Opens a transcript, and again each time a session is resumed."""
 
     kind: Literal["session_start"] = "session_start"
@@ -48,7 +50,7 @@ class SessionStart(_Event):
     notes: tuple[str, ...] = ()
 
 
-class Prompt(_Event):
+class Prompt(AnyEvent):
     """What the session was told first: the system prompt or the task."""
 
     kind: Literal["prompt"] = "prompt"
@@ -57,7 +59,7 @@ class Prompt(_Event):
     raw: JsonValue = None
 
 
-class Request(_Event):
+class Request(AnyEvent):
     """Intent of one paid model call."""
 
     kind: Literal["request"] = "request"
@@ -66,7 +68,7 @@ class Request(_Event):
     protocol: str
 
 
-class Reply(_Event):
+class Reply(AnyEvent):
     """A whole answer of the model."""
 
     kind: Literal["reply"] = "reply"
@@ -82,7 +84,7 @@ class Reply(_Event):
     raw: JsonValue = None  # the assembled provider message, to be carried back as it was
 
 
-class ToolCallStarted(_Event):
+class ToolCallStarted(AnyEvent):
     """Intent of one tool call."""
 
     kind: Literal["tool_call"] = "tool_call"
@@ -90,7 +92,7 @@ class ToolCallStarted(_Event):
     call: ToolCall
 
 
-class ToolResult(_Event):
+class ToolResult(AnyEvent):
     """What the model was told. ``interrupted`` after a crash: effects unknown."""
 
     kind: Literal["tool_result"] = "tool_result"
@@ -105,26 +107,24 @@ class ToolResult(_Event):
     raw: JsonValue = None
 
 
-class CheckRun(_Event):
-    """One run of the public check."""
+class CheckRun(AnyEvent):
+    """One run of the public check; its words are in the tool's result."""
 
     kind: Literal["check_run"] = "check_run"
     step: int
     passed: bool
-    result: str
-    text: str
+    result: str  # a word of GradeResult
 
 
-class BenchRun(_Event):
+class BenchRun(AnyEvent):
     """One run of the public bench: per-shape milliseconds, plotted over time."""
 
     kind: Literal["bench_run"] = "bench_run"
     step: int
     median_ms: dict[str, float]
-    text: str
 
 
-class Compaction(_Event):
+class Compaction(AnyEvent):
     """The context was shortened; ``kept_from`` is the first event still in it."""
 
     kind: Literal["compaction"] = "compaction"
@@ -133,7 +133,7 @@ class Compaction(_Event):
     raw: JsonValue = None
 
 
-class Retry(_Event):
+class Retry(AnyEvent):
     """One try of a model call that failed and is repeated."""
 
     kind: Literal["retry"] = "retry"
@@ -144,7 +144,7 @@ class Retry(_Event):
     message: str = ""
 
 
-class Fault(_Event):
+class Fault(AnyEvent):
     """Something broke that is not the model's doing."""
 
     kind: Literal["fault"] = "fault"
@@ -152,7 +152,7 @@ class Fault(_Event):
     message: str
 
 
-class UserMessage(_Event):
+class UserMessage(AnyEvent):
     """A later message of the user or of the harness (a nudge, an answer in words)."""
 
     kind: Literal["user_message"] = "user_message"
@@ -161,7 +161,7 @@ class UserMessage(_Event):
     raw: JsonValue = None
 
 
-class Submission(_Event):
+class Submission(AnyEvent):
     """The hand-in."""
 
     kind: Literal["submission"] = "submission"
@@ -169,7 +169,7 @@ class Submission(_Event):
     files: tuple[FileDigest, ...]
 
 
-class BudgetNote(_Event):
+class BudgetNote(AnyEvent):
     """Where the session stands against its caps."""
 
     kind: Literal["budget"] = "budget"
@@ -179,7 +179,7 @@ class BudgetNote(_Event):
     seconds: float
 
 
-class Note(_Event):
+class Note(AnyEvent):
     """A line of an imported log that has no counterpart here, kept whole."""
 
     kind: Literal["note"] = "note"
@@ -188,7 +188,7 @@ class Note(_Event):
     raw: JsonValue = None
 
 
-class SessionEnd(_Event):
+class SessionEnd(AnyEvent):
     """Closes a transcript."""
 
     kind: Literal["session_end"] = "session_end"

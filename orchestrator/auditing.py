@@ -1,0 +1,54 @@
+"""Audits of archived attempts: what is missing, from the archive alone."""
+
+from collections.abc import Callable, Iterable
+
+from graders.auditor.pipeline import audit
+from sandboxes.staging import plant_canaries
+from tasks.loader import load_task
+from transcripts.records import Audit
+from transcripts.store import AttemptFolder
+
+
+def unaudited(folders: Iterable[AttemptFolder], *, again: bool = False) -> list[AttemptFolder]:
+    """Graded attempts without an audit that saw the newest grade."""
+    return [folder for folder in folders if again or not _is_current(folder)]
+
+
+def _is_current(folder: AttemptFolder) -> bool:
+    grades = [g for g in folder.grades() if g.attempt_seal == folder.seal_digest]
+    if not folder.is_sealed or not grades:
+        return True  # nothing to audit yet
+    newest = grades[-1].grade_id
+    return any(newest in audit_.grade_ids for audit_ in folder.audits())
+
+
+def audit_attempt(folder: AttemptFolder) -> Audit:
+    """Audit one sealed attempt and add the audit to it."""
+    record = folder.record
+    canaries = None
+    if record.origin == "session":
+        _, canaries = plant_canaries(folder.id)
+    result = audit(
+        load_task(record.cell.task),
+        folder.submission_dir,
+        grades=[g for g in folder.grades() if g.attempt_seal == folder.seal_digest],
+        events=list(folder.events()),
+        attempt_id=folder.id,
+        attempt_seal=folder.seal_digest,
+        canaries=canaries,
+    )
+    folder.add_audit(result)
+    return result
+
+
+def audit_all(
+    folders: Iterable[AttemptFolder], say: Callable[[str], None], *, again: bool = False
+) -> list[Audit]:
+    """Audit what is missing."""
+    audits = []
+    for folder in unaudited(folders, again=again):
+        result = audit_attempt(folder)
+        audits.append(result)
+        cell = folder.record.cell
+        say(f"audit: {cell.entrant_name} x {cell.task}: {result.verdict} ({result.rule})")
+    return audits

@@ -1,0 +1,90 @@
+"""`sweep`: sessions, isolated regrade, audit and board in one command."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.commands.options import ArchiveOption, JsonOption, archive_path, printer
+
+if TYPE_CHECKING:
+    from orchestrator.output import Printer
+    from orchestrator.sweep import Sweep
+
+
+def sweep(
+    ctx: typer.Context,
+    models: Annotated[str, typer.Option(help="Models, joined by commas; see `models list`.")],
+    deck: Annotated[str, typer.Option(help="The deck of tasks.")] = "rounds",
+    tasks: Annotated[str, typer.Option(help="Only these tasks of the deck.")] = "",
+    attempts: Annotated[int, typer.Option(min=1, help="Finished attempts wanted per cell.")] = 1,
+    concurrency: Annotated[
+        str, typer.Option(help="Sessions at once per model: a number, or `auto`.")
+    ] = "auto",
+    sandbox: Annotated[
+        str, typer.Option(help="docker, bubblewrap, process (no isolation), or `auto`.")
+    ] = "auto",
+    tier: Annotated[str, typer.Option(help="How thorough the regrade is: quick or full.")] = "full",
+    max_steps: Annotated[int | None, typer.Option(help="Cap of model calls a session.")] = None,
+    max_seconds: Annotated[float | None, typer.Option(help="Cap of time a session.")] = None,
+    max_cost: Annotated[float | None, typer.Option(help="Cap of US dollars a session.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Your own models (TOML).")] = None,
+    archive: ArchiveOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run every model on every task, regrade in isolation, audit, and print the board.
+
+    Run it again to finish what is unfinished: nothing is done twice.
+
+    Example: orchestrator sweep --models oracle,naive --deck rounds --archive ./archive
+    """
+    from orchestrator.commands.values import one_of, positive_or_auto
+    from orchestrator.grading import GradingOptions
+    from orchestrator.launch import SweepRequest, prepared, split_names
+    from orchestrator.output import console
+    from orchestrator.progress import Progress
+    from transcripts.records import Budget
+
+    wanted_tier = one_of("--tier", tier, ("quick", "full"))
+    request = SweepRequest(
+        archive=archive_path(ctx, archive),
+        models=split_names(models),
+        deck=deck,
+        tasks=split_names(tasks) if tasks else (),
+        attempts=attempts,
+        concurrency=positive_or_auto("--concurrency", concurrency),
+        sandbox=sandbox,
+        tier=wanted_tier,
+        budget=Budget(max_steps=max_steps, max_seconds=max_seconds, max_cost_usd=max_cost),
+        config=config,
+    )
+    progress = Progress(live=console(stderr=True).is_terminal)
+    with prepared(request, progress) as run:
+        progress.say(run.describe())
+        run.run_sessions()
+        isolation = "process" if run.sandbox == "process" else "auto"
+        run.grade_and_audit(GradingOptions(tier=wanted_tier, isolation=isolation))
+        _finish(run, deck, printer(ctx, as_json))
+
+
+def _finish(run: "Sweep", deck: str, out: "Printer") -> None:
+    """Print the board and leave with the code that says whether all is done."""
+    from orchestrator.boards.board import build
+    from orchestrator.boards.render import render
+
+    boards = build(run.archive, deck)
+    out.emit(
+        [board.model_dump(mode="json") for board in boards],
+        lambda console: [render(board, console) for board in boards],  # type: ignore[func-returns-value]
+    )
+    if run.result.defects:
+        raise ExceptionGroup("defects in sessions", [_as_exception(e) for e in run.result.defects])
+    if run.stopped:
+        raise typer.Exit(130)
+    if run.result.resumable:
+        out.note("Some sessions were interrupted by infrastructure: run the same command again.")
+        raise typer.Exit(5)
+
+
+def _as_exception(error: BaseException) -> Exception:
+    return error if isinstance(error, Exception) else RuntimeError(repr(error))

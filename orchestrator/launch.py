@@ -1,0 +1,196 @@
+"""From what a user asked for to a sweep that is ready to run."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Literal
+
+from graders.pipeline import RefereeGrader
+from orchestrator import __version__
+from orchestrator.agents.loop import LoopAgent
+from orchestrator.engines.local import LocalEngine
+from orchestrator.errors import UserError
+from orchestrator.models.base import ModelClient
+from orchestrator.models.connect import client
+from orchestrator.models.roster import ModelEntry, Roster, load_roster
+from orchestrator.models.scripted import ScriptedServer
+from orchestrator.plan import SweepPlan, expand
+from orchestrator.progress import Progress
+from orchestrator.session import SessionParts
+from orchestrator.sweep import Sweep
+from sandboxes.errors import SandboxUnavailable
+from sandboxes.registry import default_kind, provider
+from sandboxes.toolchain import host_toolchain
+from tasks.deck import deck_tasks, load_deck
+from tasks.errors import UnknownTask
+from tasks.spec import Task
+from transcripts.owner import this_process
+from transcripts.records import Budget, Entrant
+from transcripts.store import Archive
+
+WORKERS_PER_MODEL = 4
+"""Sessions of one model at once under `--concurrency auto`: what the strictest providers' first
+usage tiers bear, and few enough that in-session figures on a shared CPU still mean something."""
+
+
+@dataclass(frozen=True)
+class SweepRequest:
+    """A sweep as asked for."""
+
+    archive: Path
+    models: Sequence[str]
+    deck: str
+    tasks: Sequence[str] = ()
+    attempts: int = 1
+    concurrency: int | None = None
+    sandbox: str = "auto"
+    tier: Literal["quick", "full"] = "full"
+    budget: Budget = field(default_factory=Budget)
+    config: Path | None = None
+
+
+@contextmanager
+def prepared(request: SweepRequest, progress: Progress) -> Iterator[Sweep]:
+    """A sweep on an open archive, its servers started; stops them at the end.
+
+    Everything that a user can get wrong is found here, before anything runs or is written.
+    """
+    roster = load_roster(request.config)
+    tasks = chosen_tasks(request.deck, request.tasks)
+    agent = LoopAgent()
+    entries = [roster.resolve(name) for name in dict.fromkeys(request.models)]
+    for entry in entries:
+        entry.require_key()
+    entrants = [(entry, entrant_of(entry, agent, request.budget)) for entry in entries]
+    cells = expand(request.deck, tasks, entrants)
+    kind = chosen_sandbox(request.sandbox, progress.say)
+    archive = Archive.open(request.archive, create=True)
+    plan = _plan(request, tasks, [entrant for _, entrant in entrants], agent.name, kind)
+    with ExitStack() as stack:
+        connect = stack.enter_context(_connections(entries))
+        stop = stack.enter_context(_stopped_by_signals(progress.say))
+        parts = SessionParts(
+            agent=agent,
+            provider=provider(kind),
+            toolchain=host_toolchain(),
+            grader=RefereeGrader(),
+            owner=this_process(),
+            connect=connect,
+            secrets=_secrets(roster),
+            budget=request.budget,
+            stop=stop,
+        )
+        engine = LocalEngine(request.concurrency or WORKERS_PER_MODEL)
+        plan_digest = archive.save_plan(plan.model_dump(mode="json"))
+        yield Sweep(archive, cells, request.attempts, parts, engine, progress, plan_digest)
+
+
+def chosen_tasks(deck: str, names: Sequence[str]) -> list[Task]:
+    """The deck's tasks, or those of them that were named."""
+    tasks = deck_tasks(load_deck(deck))
+    known = {task.name: task for task in tasks}
+    for name in names:
+        if name not in known:
+            raise UnknownTask(f"deck `{deck}` has no task `{name}`; it has: {', '.join(known)}")
+    return [task for task in tasks if not names or task.name in names]
+
+
+def entrant_of(entry: ModelEntry, agent: LoopAgent, budget: Budget) -> Entrant:
+    """Who is measured when this model is driven by this agent within this budget."""
+    model, route = entry.entrant_identity()
+    return Entrant(
+        model=model,
+        route=route,
+        harness=agent.name,
+        harness_version=agent.version,
+        effort=entry.effort,
+        sampling=entry.sampling,
+        budget=budget,
+        prompt_digest=agent.prompt_digest,
+    )
+
+
+def chosen_sandbox(wanted: str, say: Callable[[str], None]) -> str:
+    """The kind to use. Without Docker and bubblewrap: `process`, and said loudly."""
+    if wanted != "auto":
+        reason = provider(wanted).unavailable_reason()
+        if reason:
+            raise SandboxUnavailable(f"sandbox `{wanted}`: {reason}")
+        return wanted
+    try:
+        return default_kind()
+    except SandboxUnavailable as reason:
+        say(f"WARNING: NO SANDBOX. {reason}")
+        say("WARNING: sessions run as plain processes of this user; their cells are marked.")
+        return "process"
+
+
+def _plan(
+    request: SweepRequest, tasks: Sequence[Task], entrants: Sequence[Entrant], agent: str, kind: str
+) -> SweepPlan:
+    return SweepPlan(
+        product_version=__version__,
+        deck=request.deck,
+        task_digests={task.name: task.digest for task in tasks},
+        entrants=tuple(entrants),
+        attempts=request.attempts,
+        agent=agent,
+        engine=LocalEngine.name,
+        sandbox=kind,
+        tier=request.tier,
+    )
+
+
+@contextmanager
+def _connections(entries: Sequence[ModelEntry]) -> Iterator[Callable[[ModelEntry], ModelClient]]:
+    """How to reach each model; the built-in ones are served from here for the duration."""
+    if not any(entry.is_builtin for entry in entries):
+        yield client
+        return
+    with ScriptedServer() as server:
+
+        def connect(entry: ModelEntry) -> ModelClient:
+            if not entry.is_builtin:
+                return client(entry)
+            return client(entry, base_url_override=server.base_url(entry.protocol))
+
+        yield connect
+
+
+def _secrets(roster: Roster) -> dict[str, str]:
+    """What must never reach a transcript: every key that is set, used in this sweep or not."""
+    return dict(roster.secrets())
+
+
+@contextmanager
+def _stopped_by_signals(say: Callable[[str], None]) -> Iterator[threading.Event]:
+    """Ctrl-C or SIGTERM once: finish steps and leave sessions resumable; twice: stop now."""
+    stop = threading.Event()
+
+    def handle(number: int, _: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        say(f"{signal.Signals(number).name}: finishing running steps; again to stop at once")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def split_names(text: str) -> list[str]:
+    """`a, b` as given on a command line."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise UserError("no names given; say for example --models oracle,naive")
+    return names

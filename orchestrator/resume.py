@@ -1,0 +1,106 @@
+"""Where an interrupted session stands, rebuilt from its transcript alone."""
+
+from collections.abc import Iterable
+
+from orchestrator.agents.base import Standing, answer_key
+from orchestrator.models.base import Conversation, ModelReply, ToolOutcome, ToolTurn, UserTurn
+from transcripts.events import (
+    Event,
+    Prompt,
+    Reply,
+    ToolCallStarted,
+    ToolResult,
+    UserMessage,
+)
+
+INTERRUPTED = (
+    "This call was interrupted by a restart of the machine around you: it had started, and whether "
+    "it finished, in part or at all, is unknown. Look before you repeat it."
+)
+
+
+def standing(events: Iterable[Event]) -> tuple[Standing, ToolCallStarted | None]:
+    """Where the session stands, and the tool call that had started and has no result.
+
+    A transcript that was cut before its prompts gives a standing with an empty conversation.
+    """
+    builder = _Builder()
+    for event in events:
+        builder.take(event)
+    return builder.finish()
+
+
+class _Builder:
+    def __init__(self) -> None:
+        self._at = Standing(Conversation(""))
+        self._started: ToolCallStarted | None = None
+        self._results = 0
+        self._offset = 0.0
+
+    def take(self, event: Event) -> None:
+        self._clock(event)
+        if isinstance(event, Prompt):
+            self._prompt(event)
+        elif isinstance(event, Reply):
+            self._close_reply()
+            self._reply(event)
+        elif isinstance(event, ToolCallStarted):
+            self._started = event
+        elif isinstance(event, ToolResult):
+            self._result(event)
+        elif isinstance(event, UserMessage):
+            self._close_reply()
+            self._at.conversation.turns.append(UserTurn(event.text))
+
+    def finish(self) -> tuple[Standing, ToolCallStarted | None]:
+        self._at.seconds += self._offset
+        return self._at, self._started
+
+    def _clock(self, event: Event) -> None:
+        """Offsets restart with each process; what was before a restart is kept as seconds."""
+        if event.offset_s < self._offset:
+            self._at.seconds += self._offset
+        self._offset = event.offset_s
+
+    def _prompt(self, event: Prompt) -> None:
+        if event.role == "system":
+            self._at.conversation.system = event.text
+        else:
+            self._at.conversation.turns.append(UserTurn(event.text))
+
+    def _reply(self, event: Reply) -> None:
+        self._at.step = event.step + 1
+        self._at.count(event.usage, event.cost_usd)
+        self._at.open_reply = ModelReply(
+            text=event.text,
+            tool_calls=event.tool_calls,
+            stop_reason=event.stop_reason,
+            usage=event.usage,
+            served_model=event.served_model,
+            latency_s=event.latency_s,
+            reasoning=event.reasoning,
+            raw=event.raw,
+        )
+
+    def _result(self, event: ToolResult) -> None:
+        """Results come in the order of the calls, so the position is their count."""
+        answer = ToolOutcome(event.call_id, event.text, event.status != "ok")
+        self._at.answered[f"{self._results}:{event.call_id}"] = answer
+        self._results += 1
+        self._started = None
+
+    def _close_reply(self) -> None:
+        """The open reply got its answers: it is part of the conversation now."""
+        at, reply = self._at, self._at.open_reply
+        if reply is None:
+            return
+        at.conversation.turns.append(reply)
+        if reply.tool_calls:
+            at.silent_replies = 0
+            keys = [answer_key(n, call) for n, call in enumerate(reply.tool_calls)]
+            answers = tuple(at.answered[key] for key in keys if key in at.answered)
+            at.conversation.turns.append(ToolTurn(answers))
+        elif reply.stop_reason != "length":
+            at.silent_replies += 1
+        at.open_reply, at.answered = None, {}
+        self._results, self._started = 0, None

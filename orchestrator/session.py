@@ -1,0 +1,243 @@
+"""One session: a sandbox, an agent, a transcript, and at the end a sealed attempt.
+
+Ends that say something about the model are sealed. Infrastructure ends leave the session as it is,
+to be resumed at its last finished step by the next sweep.
+"""
+
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from graders.base import Grader, GradeRequest, PublicReport
+from orchestrator.agents.base import Agent, SessionContext, Standing
+from orchestrator.faults import StopRequested, outcome_of
+from orchestrator.heartbeat import Pulse
+from orchestrator.models.base import Conversation, ModelClient, ToolOutcome, UserTurn
+from orchestrator.models.roster import ModelEntry
+from orchestrator.plan import PlannedCell
+from orchestrator.resume import INTERRUPTED, standing
+from orchestrator.submission import digests, handed_in, write_folder
+from sandboxes.base import Sandbox, SandboxProvider, SandboxSpec
+from sandboxes.staging import plant_canaries, public_files
+from sandboxes.toolchain import Toolchain
+from tasks.spec import Task
+from transcripts.errors import ArchiveError
+from transcripts.events import (
+    Fault,
+    Prompt,
+    SessionEnd,
+    SessionStart,
+    Submission,
+    ToolCallStarted,
+    ToolResult,
+)
+from transcripts.records import Budget, Outcome
+from transcripts.store import AttemptFolder
+from transcripts.words import End
+from transcripts.writer import TranscriptWriter
+
+
+@dataclass(frozen=True)
+class SessionParts:
+    """What the sessions of one sweep share."""
+
+    agent: Agent
+    provider: SandboxProvider
+    toolchain: Toolchain
+    grader: Grader
+    owner: str
+    connect: Callable[[ModelEntry], ModelClient]
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    budget: Budget = field(default_factory=Budget)
+    stop: threading.Event = field(default_factory=threading.Event)
+
+
+class Session:
+    """Runs one attempt, fresh or resumed, to an outcome."""
+
+    def __init__(
+        self,
+        parts: SessionParts,
+        cell: PlannedCell,
+        folder: AttemptFolder,
+        pulse: Pulse,
+        on_progress: Callable[[Standing], None],
+    ) -> None:
+        self._parts = parts
+        self._cell = cell
+        self._folder = folder
+        self._pulse = pulse
+        self._on_progress = on_progress
+        self._staged = staged_files(cell.task, folder.id)
+
+    def run(self) -> Outcome:
+        """Run to an end. Raises only defects of ours; everything else is the outcome."""
+        writer = self._folder.open_writer(self._parts.owner, secrets=self._parts.secrets)
+        try:
+            outcome = self._run(writer)
+        except Exception as error:
+            outcome = outcome_of(error)
+            if outcome is None:
+                raise
+            self._log_fault(writer, outcome)
+        finally:
+            writer.close()
+        return outcome
+
+    def _run(self, writer: TranscriptWriter) -> Outcome:
+        events = list(self._folder.events())
+        self._start_event(writer, resumed=bool(events))
+        at, open_call = standing(events)
+        if not at.conversation.turns:
+            self._prompt(writer, at)
+        if open_call is not None:
+            _answer_interrupted(writer, at, open_call)
+        sandbox = self._parts.provider.start(self._sandbox_spec())
+        try:
+            self._stage(sandbox)
+            outcome = self._drive(writer, sandbox, at)
+            return self._finish(writer, sandbox, at, outcome)
+        finally:
+            sandbox.close()
+
+    def _start_event(self, writer: TranscriptWriter, *, resumed: bool) -> None:
+        writer.append(
+            SessionStart, attempt_id=self._folder.id, resumed=resumed, owner=self._parts.owner
+        )
+
+    def _prompt(self, writer: TranscriptWriter, at: Standing) -> None:
+        """Say the first words, or those that a crash left unsaid."""
+        if not at.conversation.system:
+            at.conversation = Conversation(self._parts.agent.system_prompt)
+            writer.append(Prompt, role="system", text=at.conversation.system)
+        writer.append(Prompt, role="user", text=self._cell.task.prompt)
+        at.conversation.turns.append(UserTurn(self._cell.task.prompt))
+
+    def _sandbox_spec(self) -> SandboxSpec:
+        return SandboxSpec(
+            session_id=self._folder.id,
+            owner=self._parts.owner,
+            state_dir=self._folder.workspace,
+            mounts=self._parts.toolchain.mounts,
+            env=self._parts.toolchain.env,
+        )
+
+    def _stage(self, sandbox: Sandbox) -> None:
+        """Put the public files where they are missing; what the agent did to others stays."""
+        there = {file.path for file in sandbox.snapshot()}
+        for path, data in self._staged.items():
+            if path not in there:
+                sandbox.put(path, data)
+
+    def _drive(self, writer: TranscriptWriter, sandbox: Sandbox, at: Standing) -> Outcome:
+        model = self._parts.connect(self._cell.model)
+        context = SessionContext(
+            task=self._cell.task,
+            sandbox=sandbox,
+            model=model,
+            transcript=writer,
+            bench=SessionBench(self._parts.grader, self._cell.task, sandbox, self._staged),
+            standing=at,
+            protocol=self._cell.model.protocol,
+            budget=self._parts.budget,
+            price=self._cell.model.cost,
+            check_stop=self._check_stop,
+            on_progress=self._on_progress,
+        )
+        try:
+            return self._parts.agent.run(context)
+        finally:
+            model.close()
+
+    def _check_stop(self) -> None:
+        self._pulse.check()
+        if self._parts.stop.is_set():
+            raise StopRequested("the orchestrator was asked to stop; run the sweep again to go on")
+
+    def _finish(
+        self, writer: TranscriptWriter, sandbox: Sandbox, at: Standing, outcome: Outcome
+    ) -> Outcome:
+        """Log the hand-in and the end, and seal."""
+        snapshot = sandbox.snapshot()
+        files = {p: f.data for p, f in handed_in(snapshot, self._staged).items()}
+        explicit = outcome.end is End.SUBMITTED
+        if outcome.end is End.NO_SUBMISSION and files.get(self._cell.task.interface.file, b""):
+            outcome = Outcome(end=End.SUBMITTED, reason="last_state")
+        if outcome.end is End.NO_SUBMISSION:
+            files = {}
+        if files:
+            writer.append(Submission, explicit=explicit, files=digests(files))
+        writer.append(SessionEnd, outcome=outcome)
+        writer.close()
+        record = self._folder.record.model_copy(
+            update={
+                "ended_at": datetime.now(UTC),
+                "outcome": outcome,
+                "usage": at.usage,
+                "cost_usd": at.cost_usd,
+                "steps": at.step,
+                "submission": digests(files),
+            }
+        )
+        changed = handed_in(snapshot, self._staged)
+        self._folder.seal(record, files, [(f.path, f.data, f.executable) for f in changed.values()])
+        return outcome
+
+    def _log_fault(self, writer: TranscriptWriter, outcome: Outcome) -> None:
+        """Keep why it stopped, where the archive can still be written."""
+        try:
+            writer.append(Fault, fault=outcome.reason, message=outcome.message)
+            self._folder.save(self._folder.record.model_copy(update={"outcome": outcome}))
+        except ArchiveError:
+            return  # the outcome itself reaches the caller; the archive is what failed
+
+
+def staged_files(task: Task, attempt_id: str) -> dict[str, bytes]:
+    """What a session starts with: the task's public part and its own canaries."""
+    files = public_files(task.folder / "public")
+    canaries, _ = plant_canaries(attempt_id)
+    return {**files, **canaries}
+
+
+def _answer_interrupted(writer: TranscriptWriter, at: Standing, open_call: ToolCallStarted) -> None:
+    """Tell the model that a started call has no known result."""
+    call = open_call.call
+    writer.append(
+        ToolResult,
+        step=open_call.step,
+        call_id=call.id,
+        name=call.name,
+        status="interrupted",
+        text=INTERRUPTED,
+    )
+    at.answered[f"{len(at.answered)}:{call.id}"] = ToolOutcome(call.id, INTERRUPTED, is_error=True)
+
+
+class SessionBench:
+    """`check` and `bench` of a session: the referee on a copy of the submission as it is now."""
+
+    def __init__(
+        self, grader: Grader, task: Task, sandbox: Sandbox, staged: Mapping[str, bytes]
+    ) -> None:
+        self._grader = grader
+        self._task = task
+        self._sandbox = sandbox
+        self._staged = staged
+
+    def check(self) -> PublicReport:
+        """See `Bench.check`."""
+        return self._with_copy(self._grader.check)
+
+    def bench(self) -> PublicReport:
+        """See `Bench.bench`."""
+        return self._with_copy(self._grader.bench)
+
+    def _with_copy(self, run: Callable[[GradeRequest], PublicReport]) -> PublicReport:
+        files = handed_in(self._sandbox.snapshot(), self._staged)
+        with tempfile.TemporaryDirectory(prefix="submission-") as scratch:
+            folder = write_folder({p: f.data for p, f in files.items()}, Path(scratch) / "files")
+            isolation = "process" if self._sandbox.kind == "process" else "auto"
+            return run(GradeRequest(task=self._task, submission=folder, isolation=isolation))

@@ -2,6 +2,7 @@
 
 ArchiveError
 ├── NotAnArchive        the folder is not an archive (or holds something else)
+├── UnknownAttempt      no attempt, or several, match what was asked for
 ├── NewerFormat         written by a newer version of this product
 ├── ArchiveReadOnly     no permission to write
 ├── ArchiveFull         no space left; nothing already written is damaged
@@ -19,6 +20,10 @@ class ArchiveError(Exception):
 
 class NotAnArchive(ArchiveError):
     """The folder exists and is not an archive."""
+
+
+class UnknownAttempt(ArchiveError):
+    """No attempt, or several, match what was asked for."""
 
 
 class NewerFormat(ArchiveError):

@@ -1,0 +1,108 @@
+"""Writing files so that a kill or a full disk never leaves half of one."""
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from transcripts.errors import ArchiveFull, ArchiveReadOnly
+from transcripts.keys import new_id
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
+
+TEMPORARY = ".tmp"
+"""Suffix of files being written; one that stays behind after a kill means nothing."""
+
+
+@contextlib.contextmanager
+def faults(path: Path) -> Iterator[None]:
+    """Turn the file system's refusals into ``ArchiveFull`` and ``ArchiveReadOnly``."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise ArchiveFull(
+                f"no space left to write {path}: {error.strerror}. Nothing already written is "
+                "damaged; free some space and run the same command again."
+            ) from error
+        if error.errno in _READ_ONLY:
+            raise ArchiveReadOnly(
+                f"cannot write {path}: {error.strerror}. Make the archive writable for this user, "
+                "or name another one with --archive."
+            ) from error
+        raise
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write or replace ``path``; readers see the old bytes or the new, never a mixture."""
+    with faults(path), _written(path, data) as temporary:
+        temporary.replace(path)
+        sync_folder(path.parent)
+
+
+def write_exclusive(path: Path, data: bytes) -> None:
+    """Create ``path`` whole.
+
+    Raises:
+        FileExistsError: it is there already; exactly one of several racing writers wins.
+    """
+    with faults(path), _written(path, data) as temporary:
+        os.link(temporary, path)
+        sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def _written(path: Path, data: bytes) -> Iterator[Path]:
+    with temporary_file(path) as (temporary, descriptor):
+        write_all(descriptor, data)
+        os.fsync(descriptor)
+        yield temporary
+
+
+@contextlib.contextmanager
+def temporary_file(path: Path) -> Iterator[tuple[Path, int]]:
+    """A file beside ``path`` to be filled and renamed; removed if it is still there at the end."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.parent / f".{new_id()}{TEMPORARY}"
+    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        yield temporary, descriptor
+    finally:
+        os.close(descriptor)
+        temporary.unlink(missing_ok=True)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all bytes; ``os.write`` may write fewer."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the folder's entries durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder whose content a sandbox may have made unreadable; absent is fine."""
+    if folder.is_symlink() or not folder.is_dir():
+        folder.unlink(missing_ok=True)
+        return
+    for parent, names, _ in os.walk(folder):
+        for name in names:
+            inner = Path(parent, name)
+            if not inner.is_symlink():
+                with contextlib.suppress(OSError):
+                    inner.chmod(stat.S_IRWXU)
+    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        shutil.rmtree(folder)  # says what is in the way

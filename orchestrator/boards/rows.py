@@ -1,0 +1,160 @@
+"""From listings to rows: which attempt a cell shows, what ties with what, and the ranks."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from orchestrator.boards.ranking import Merit, merit, normalised, ranks
+from orchestrator.boards.records import Cell, Chance, EntrantRow, Listing
+from orchestrator.boards.states import BoardState
+from orchestrator.boards.stats import pass_at_k, pass_hat_k, wilson
+from transcripts.records import Entrant
+from transcripts.words import Verdict
+
+# What a cell shows when nothing in it is valid: a flag is never hidden behind a failure.
+_SHOWN_FIRST = (
+    BoardState.FLAGGED,
+    BoardState.UNAUDITED,
+    BoardState.FAILED,
+    BoardState.NO_SUBMISSION,
+    BoardState.UNGRADED,
+    BoardState.PENDING,
+    BoardState.VALID,  # valid and not admitted
+)
+_UNDECIDED = frozenset({BoardState.UNGRADED, BoardState.PENDING, BoardState.UNAUDITED})
+
+
+def rows_of(
+    entrants: Mapping[str, Entrant],
+    listings: Sequence[Listing],
+    best: Mapping[str, float | None],
+) -> tuple[EntrantRow, ...]:
+    """One row an entrant, ranked; ``best`` is the board's best score of each task."""
+    labels = labels_of(entrants)
+    shown = {
+        (digest, task): _shown(
+            [o for o in listings if (o.entrant_digest, o.task) == (digest, task)]
+        )
+        for digest in entrants
+        for task in best
+    }
+    rows = []
+    for digest, entrant in entrants.items():
+        own = [one for one in listings if one.entrant_digest == digest]
+        cells = tuple(_cell(task, own, shown, labels, best[task]) for task in best)
+        rows.append(_row(labels[digest], entrant, own, cells))
+    places = iter(ranks([Merit(r.passes, r.performance) for r in rows if _is_ranked(r)]))
+    placed = [r.model_copy(update={"rank": next(places)}) if _is_ranked(r) else r for r in rows]
+    return tuple(sorted(placed, key=lambda r: (r.rank is None, r.rank, r.label, r.entrant_digest)))
+
+
+def labels_of(entrants: Mapping[str, Entrant]) -> dict[str, str]:
+    """What each entrant is called, by digest: its name, with 8 digits of the digest where two
+    share the name."""
+    names = Counter(entrant.name for entrant in entrants.values())
+    return {
+        digest: f"{entrant.name}@{digest[:8]}" if names[entrant.name] > 1 else entrant.name
+        for digest, entrant in entrants.items()
+    }
+
+
+def _row(
+    label: str, entrant: Entrant, own: Sequence[Listing], cells: tuple[Cell, ...]
+) -> EntrantRow:
+    scores = {c.task: c.shown.score for c in cells if c.shown and c.shown.counts}
+    return EntrantRow(
+        rank=None,
+        label=label,
+        entrant=entrant,
+        entrant_digest=entrant.digest,
+        passes=len(scores),
+        performance=merit([cell.normalised for cell in cells], len(scores)).performance,
+        flagged=sum(one.verdict.flagged for one in own),
+        audited=sum(one.verdict is not Verdict.UNAUDITED for one in own),
+        cells=cells,
+    )
+
+
+def _is_ranked(row: EntrantRow) -> bool:
+    """False while nothing admitted has been decided: infrastructure never counts against it."""
+    return any(
+        cell.shown and not cell.shown.excluded and _is_decided(cell.shown) for cell in row.cells
+    )
+
+
+def _is_decided(listing: Listing) -> bool:
+    return listing.state not in _UNDECIDED
+
+
+def _shown(listings: Sequence[Listing]) -> Listing | None:
+    """The best valid attempt; else the admitted one that says most, the latest among equals."""
+    counting = [one for one in listings if one.counts]
+    if counting:
+        return max(counting, key=lambda one: one.score.value if one.score else 0.0)
+    return min(
+        reversed(listings),
+        key=lambda one: (bool(one.excluded), _SHOWN_FIRST.index(one.state)),
+        default=None,
+    )
+
+
+def _cell(
+    task: str,
+    own: Sequence[Listing],
+    shown: Mapping[tuple[str, str], Listing | None],
+    labels: Mapping[str, str],
+    best: float | None,
+) -> Cell:
+    listings = [one for one in own if one.task == task]
+    admitted = [one for one in listings if not one.excluded]
+    mine = _shown(listings)
+    score = mine.score if mine and mine.counts else None
+    return Cell(
+        task=task,
+        shown=mine,
+        attempts=len(admitted),
+        valid=sum(one.counts for one in admitted),
+        normalised=normalised(score.value if score else None, best),
+        tied_with=_ties(mine, shown, labels),
+        chance=_chance(admitted),
+    )
+
+
+def _ties(
+    mine: Listing | None,
+    shown: Mapping[tuple[str, str], Listing | None],
+    labels: Mapping[str, str],
+) -> tuple[str, ...]:
+    """Labels of the entrants whose valid cell on this task has an overlapping 95% interval."""
+    if mine is None or not mine.counts or mine.score is None:
+        return ()
+    interval = mine.score.interval
+    return tuple(
+        sorted(
+            labels[digest]
+            for (digest, task), other in shown.items()
+            if task == mine.task
+            and digest != mine.entrant_digest
+            and other
+            and other.counts
+            and other.score
+            and other.score.interval.overlaps(interval)
+        )
+    )
+
+
+def _chance(admitted: Sequence[Listing]) -> Chance | None:
+    decided = [one for one in admitted if _is_decided(one)]
+    if len(decided) < 2:
+        return None
+    attempts, passes = len(decided), sum(one.counts for one in decided)
+    low, high = wilson(passes, attempts)
+    ks = range(1, attempts + 1)
+    return Chance(
+        attempts=attempts,
+        passes=passes,
+        pass_at_1=passes / attempts,
+        low=low,
+        high=high,
+        pass_at=tuple(pass_at_k(attempts, passes, k) for k in ks),
+        pass_hat=tuple(pass_hat_k(attempts, passes, k) for k in ks),
+    )

@@ -2,7 +2,7 @@
 
 from orchestrator.models.errors import ContextOverflow, ModelError
 from sandboxes.errors import SandboxError
-from transcripts.errors import ArchiveFull, ClaimLost
+from transcripts.errors import AlreadySealed, ArchiveFull, ClaimHeld, ClaimLost
 from transcripts.records import Outcome
 from transcripts.words import End
 
@@ -36,4 +36,6 @@ _TABLE: tuple[tuple[type[Exception], End, str], ...] = (
     (SandboxError, End.INFRA_FAULT, ""),
     (ArchiveFull, End.INFRA_FAULT, "disk_full"),
     (ClaimLost, End.INTERRUPTED, "claim_lost"),
+    (ClaimHeld, End.INTERRUPTED, "claim_held"),
+    (AlreadySealed, End.INTERRUPTED, "already_sealed"),
 )

@@ -1,5 +1,6 @@
 """From what a user asked for to a sweep that is ready to run."""
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -173,7 +174,7 @@ def _stopped_by_signals(say: Callable[[str], None]) -> Iterator[threading.Event]
 
     def handle(number: int, _: FrameType | None) -> None:
         if stop.is_set():
-            raise KeyboardInterrupt
+            os._exit(130)  # every finished step is on the disk; sandboxes die with us
         stop.set()
         say(f"{signal.Signals(number).name}: finishing running steps; again to stop at once")
 

@@ -24,7 +24,7 @@ from sandboxes.base import Sandbox, SandboxProvider, SandboxSpec
 from sandboxes.staging import plant_canaries, public_files
 from sandboxes.toolchain import Toolchain
 from tasks.spec import Task
-from transcripts.errors import ArchiveError
+from transcripts.errors import ArchiveError, ClaimLost
 from transcripts.events import (
     Fault,
     Prompt,
@@ -34,7 +34,7 @@ from transcripts.events import (
     ToolCallStarted,
     ToolResult,
 )
-from transcripts.records import Budget, Outcome
+from transcripts.records import Attempt, Budget, Outcome
 from transcripts.store import AttemptFolder
 from transcripts.words import End
 from transcripts.writer import TranscriptWriter
@@ -75,19 +75,24 @@ class Session:
 
     def run(self) -> Outcome:
         """Run to an end. Raises only defects of ours; everything else is the outcome."""
-        writer = self._folder.open_writer(self._parts.owner, secrets=self._parts.secrets)
         try:
-            outcome = self._run(writer)
+            with self._folder.open_writer(self._parts.owner, self._parts.secrets) as writer:
+                try:
+                    hand_in = self._run(writer)
+                except Exception as error:
+                    self._log_fault(writer, error)
+                    raise
+            self._pulse.beat()
+            self._pulse.check()
+            self._folder.seal(hand_in.record, hand_in.files, hand_in.workspace)
         except Exception as error:
             outcome = outcome_of(error)
             if outcome is None:
                 raise
-            self._log_fault(writer, outcome)
-        finally:
-            writer.close()
-        return outcome
+            return outcome
+        return hand_in.outcome
 
-    def _run(self, writer: TranscriptWriter) -> Outcome:
+    def _run(self, writer: TranscriptWriter) -> "_HandIn":
         events = list(self._folder.events())
         self._start_event(writer, resumed=bool(events))
         at, open_call = standing(events)
@@ -159,19 +164,18 @@ class Session:
 
     def _finish(
         self, writer: TranscriptWriter, sandbox: Sandbox, at: Standing, outcome: Outcome
-    ) -> Outcome:
-        """Log the hand-in and the end, and seal."""
-        snapshot = sandbox.snapshot()
-        files = {p: f.data for p, f in handed_in(snapshot, self._staged).items()}
+    ) -> "_HandIn":
+        """Log the hand-in and the end."""
+        changed = handed_in(sandbox.snapshot(), self._staged)
+        files = {path: file.data for path, file in changed.items()}
         explicit = outcome.end is End.SUBMITTED
-        if outcome.end is End.NO_SUBMISSION and files.get(self._cell.task.interface.file, b""):
+        if outcome.end is End.NO_SUBMISSION and files.get(self._cell.task.interface.file):
             outcome = Outcome(end=End.SUBMITTED, reason="last_state")
         if outcome.end is End.NO_SUBMISSION:
             files = {}
         if files:
             writer.append(Submission, explicit=explicit, files=digests(files))
         writer.append(SessionEnd, outcome=outcome)
-        writer.close()
         record = self._folder.record.model_copy(
             update={
                 "ended_at": datetime.now(UTC),
@@ -179,20 +183,31 @@ class Session:
                 "usage": at.usage,
                 "cost_usd": at.cost_usd,
                 "steps": at.step,
-                "submission": digests(files),
             }
         )
-        changed = handed_in(snapshot, self._staged)
-        self._folder.seal(record, files, [(f.path, f.data, f.executable) for f in changed.values()])
-        return outcome
+        workspace = [(file.path, file.data, file.executable) for file in changed.values()]
+        return _HandIn(outcome, record, files, workspace)
 
-    def _log_fault(self, writer: TranscriptWriter, outcome: Outcome) -> None:
+    def _log_fault(self, writer: TranscriptWriter, error: Exception) -> None:
         """Keep why it stopped, where the archive can still be written."""
+        outcome = outcome_of(error)
+        if outcome is None or isinstance(error, ClaimLost):
+            return  # a defect says it by its traceback; a lost cell is no longer ours to write
         try:
             writer.append(Fault, fault=outcome.reason, message=outcome.message)
             self._folder.save(self._folder.record.model_copy(update={"outcome": outcome}))
         except ArchiveError:
             return  # the outcome itself reaches the caller; the archive is what failed
+
+
+@dataclass(frozen=True)
+class _HandIn:
+    """What a session leaves to be sealed."""
+
+    outcome: Outcome
+    record: Attempt
+    files: Mapping[str, bytes]
+    workspace: list[tuple[str, bytes, bool]]
 
 
 def staged_files(task: Task, attempt_id: str) -> dict[str, bytes]:

@@ -18,11 +18,10 @@ from orchestrator.plan import PlannedCell
 from orchestrator.progress import Progress
 from orchestrator.session import Session, SessionParts
 from transcripts.claims import take
-from transcripts.errors import ClaimHeld, ClaimLost
+from transcripts.errors import ClaimHeld
 from transcripts.keys import new_id
 from transcripts.records import Attempt, Outcome
 from transcripts.store import Archive, AttemptFolder
-from transcripts.words import End
 
 _RECHECK_S = 1.0
 """How often a cell that another orchestrator holds is looked at."""
@@ -153,10 +152,7 @@ class Sweep:
             pulse,
             lambda at: self._progress.step(folder.id, at),
         )
-        try:
-            outcome = session.run()
-        except ClaimLost as lost:
-            outcome = Outcome(end=End.INTERRUPTED, reason="claim_lost", message=str(lost))
+        outcome = session.run()
         word = f"{outcome.end}{f' ({outcome.reason})' if outcome.reason else ''}"
         self._progress.end(folder.id, word)
         if outcome.message:

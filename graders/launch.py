@@ -89,13 +89,16 @@ def _open_to_readers(root: Path) -> None:
         path.chmod(0o755 if path.is_dir() else 0o444)
 
 
-def start(place: World, memory_bytes: int, channel: socket.socket) -> subprocess.Popen[bytes]:
+def start(
+    place: World, memory_bytes: int, device: str, channel: socket.socket
+) -> subprocess.Popen[bytes]:
     """Start a worker on ``channel``; its output is one pipe. Raises GraderVoid."""
     try:
         toolchain = _toolchain(place.packages)
         confined = place.isolation == "bubblewrap"
         launcher = _confined if confined else _unconfined
-        return launcher(place, toolchain, Limits(memory_bytes=memory_bytes, pids=MAX_PIDS), channel)
+        limits = Limits(memory_bytes=memory_bytes, pids=MAX_PIDS)
+        return launcher(place, toolchain, limits, device, channel)
     except (SandboxError, OSError) as error:
         raise GraderVoid(
             f"no worker can be started: {error}; `orchestrator doctor` says what is missing, "
@@ -116,7 +119,7 @@ def kill(popen: subprocess.Popen[bytes], place: World) -> None:
 
 
 def _confined(
-    place: World, toolchain: Toolchain, limits: Limits, channel: socket.socket
+    place: World, toolchain: Toolchain, limits: Limits, device: str, channel: socket.socket
 ) -> subprocess.Popen[bytes]:
     mounts = (
         Mount(place.worker, f"{INSIDE}/worker"),
@@ -128,6 +131,8 @@ def _confined(
         cwd="/tmp",  # noqa: S108
         uid=spare_uid(place.mark),
         limits=limits,
+        devices=gpu_devices() if device != "cpu" else (),
+        cap_memory=device == "cpu",  # CUDA reserves address space that it never uses
     )
     argv = _argv(toolchain.python, f"{INSIDE}/worker/worker.py", toolchain.site, channel)
     return jail.popen(
@@ -136,7 +141,7 @@ def _confined(
 
 
 def _unconfined(
-    place: World, toolchain: Toolchain, limits: Limits, channel: socket.socket
+    place: World, toolchain: Toolchain, limits: Limits, device: str, channel: socket.socket
 ) -> subprocess.Popen[bytes]:
     root = place.worker.parent
     site, scratch = root / "site", Path(tempfile.mkdtemp(dir=root, prefix="scratch-"))
@@ -155,10 +160,16 @@ def _unconfined(
         cwd=scratch,
         uid=uid if others and uid != os.getuid() else None,
         limits=limits,
+        cap_memory=device == "cpu",
         pass_fds=(channel.fileno(),),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
+
+
+def gpu_devices() -> tuple[str, ...]:
+    """The device files of the NVIDIA driver."""
+    return tuple(sorted(str(path) for path in Path("/dev").glob("nvidia*") if not path.is_dir()))
 
 
 def _argv(python: str, worker: str, site: str, channel: socket.socket) -> list[str]:

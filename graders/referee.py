@@ -81,16 +81,22 @@ class WorkerSession:
     """One worker process from start to kill. Use as a context manager."""
 
     def __init__(
-        self, place: World, memory_bytes: int = 0, deadline: float | None = None, core: int = -1
+        self,
+        place: World,
+        memory_bytes: int,
+        deadline: float | None = None,
+        core: int = -1,
+        device: str = "cpu",
     ) -> None:
         """Start it. ``deadline`` (monotonic) bounds all that follows. Raises GraderVoid."""
         self._place, self._deadline = place, deadline
         self._prepared: Prepared | None = None
         self._calls = 0
+        self.usable = True  # False once its answers can no longer be matched to questions
         self._log = bytearray()
         self._sock, theirs = socket.socketpair()
         with theirs:
-            self._popen = launch.start(place, memory_bytes, theirs)
+            self._popen = launch.start(place, memory_bytes, device, theirs)
         self._reader = threading.Thread(target=self._drain, daemon=True)
         self._reader.start()
         self.pid = self._await_ready(core)
@@ -152,6 +158,7 @@ class WorkerSession:
         *,
         dirty: int | None = None,
         scribble: bool = False,
+        extras: bool = False,
     ) -> Answer:
         """One call. ``prepared`` None calls again on the memory of the last call."""
         fds: tuple[int, ...] = ()
@@ -164,7 +171,7 @@ class WorkerSession:
         self._refuse_unasked()
         self._calls += 1
         frame = {"op": "call", "n": self._calls, "inputs": list(held.placed.leaves)}
-        frame |= {"room": held.outputs.size, "dirty": dirty, "scribble": scribble}
+        frame |= {"room": held.outputs.size, "dirty": dirty, "scribble": scribble, "extras": extras}
         started = time.perf_counter_ns()
         answer = self._ask(frame, s, fds)
         outputs = self._copies(answer, held)
@@ -195,7 +202,7 @@ class WorkerSession:
     def hold(self) -> None:
         """Stop every process of the worker. Raises SubmissionFailed when one escapes."""
         if not processes.hold(line.pid for line in self.tree()):
-            raise SubmissionFailed(GradeResult.TAMPERED, "a process of the worker does not stop")
+            raise self._forged("a process of the worker does not stop")
 
     def resume(self) -> None:
         """Let them run on."""
@@ -242,12 +249,11 @@ class WorkerSession:
         if "error" in answer:
             raise _raised(answer)
         if answer.get("ok") != frame["op"] or answer.get("n") != frame.get("n"):
-            raise SubmissionFailed(
-                GradeResult.TAMPERED, f"a forged answer to `{frame['op']}`: {str(answer)[:200]}"
-            )
+            raise self._forged(f"a forged answer to `{frame['op']}`: {str(answer)[:200]}")
         return answer
 
     def _broken(self, error: WireBroken) -> SubmissionFailed:
+        self.usable = False
         how = str(error)
         if error.how == "closed":
             how = self._ending()
@@ -274,7 +280,11 @@ class WorkerSession:
                 raise self._broken(error) from error
             for fd in fds:
                 socket.close(fd)
-            raise SubmissionFailed(GradeResult.TAMPERED, f"an unasked frame: {str(frame)[:200]}")
+            raise self._forged(f"an unasked frame: {str(frame)[:200]}")
+
+    def _forged(self, how: str) -> SubmissionFailed:
+        self.usable = False
+        return SubmissionFailed(GradeResult.TAMPERED, how)
 
     def _copies(self, answer: dict[str, Any], held: Prepared) -> dict[str, np.ndarray]:
         try:
@@ -282,7 +292,7 @@ class WorkerSession:
                 str(leaf["name"]): read_output(held.outputs, leaf) for leaf in answer["outputs"]
             }
         except (BadLeaf, KeyError, TypeError) as error:
-            raise SubmissionFailed(GradeResult.TAMPERED, f"a forged answer: {error}") from error
+            raise self._forged(f"a forged answer: {error}") from error
 
     def _drain(self) -> None:
         assert self._popen.stdout is not None

@@ -188,7 +188,10 @@ class Worker:
         except BaseException as error:
             raise Refused("call", error) from error
         try:
-            leaves = self._copy_out(result, frame["room"])
+            names = [*self.outputs]
+            if frame.get("extras"):
+                names += [name for name in result if name not in names]
+            leaves = self._copy_out(result, names, frame["room"])
         except BaseException as error:
             raise Refused("output", error) from error
         if frame.get("scribble"):
@@ -203,10 +206,10 @@ class Worker:
             self.views[key] = strided(self.maps[0], leaf)
         return self.arrays.put(self.views[key], leaf)
 
-    def _copy_out(self, result: Any, room: int) -> list[Frame]:
+    def _copy_out(self, result: Any, names: list[str], room: int) -> list[Frame]:
         assert self.maps is not None
         leaves, offset = [], 0
-        for name in self.outputs:
+        for name in names:
             value = result[name]
             host, dtype = self.arrays.fetch(value)
             if host.dtype.hasobject:

@@ -1,0 +1,156 @@
+"""Comparison of one output with its reference: type, shape, non-finite places, values, and norm.
+
+Floats must pass elementwise (``|out - ref| <= atol + rtol * |ref|``) *and* the normative gate
+``rms(out - ref) <= rms_ratio * rms(ref)``, both in fp64. The elementwise rule alone accepts work
+that was left out where outputs are small against ``atol``. Integers and booleans are exact.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tasks.case import Case
+from tasks.spec import Task
+from transcripts.words import GradeResult
+
+
+@dataclass(frozen=True)
+class Closeness:
+    """How far one leaf is from its reference. ``word`` is ``pass``, ``wrong`` or ``nan``."""
+
+    leaf: str
+    word: GradeResult
+    detail: str = ""
+    max_abs_error: float | None = None
+    max_rel_error: float | None = None
+    rms_ratio: float | None = None
+    bad_elements: int = 0
+    worst_index: tuple[int, ...] | None = None
+
+    @property
+    def passed(self) -> bool:
+        """True when the leaf is right."""
+        return self.word is GradeResult.PASS
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What is allowed: elementwise and for the norm; None leaves the norm ungated."""
+
+    atol: float
+    rtol: float
+    rms_ratio: float | None
+
+
+def bounds(task: Task, case: Case | None, dtype: np.dtype) -> Bounds:
+    """The case's own bounds where it states them, else the task's for this dtype."""
+    declared = task.tolerance.get(str(dtype))
+    atol, rtol = (declared.atol, declared.rtol) if declared else (0.0, 0.0)
+    ratio = task.gate.rms_ratio.get(str(dtype))
+    if case is not None:
+        atol = atol if case.atol is None else case.atol
+        rtol = rtol if case.rtol is None else case.rtol
+        ratio = ratio if case.rms_ratio is None else case.rms_ratio
+    return Bounds(atol, rtol, ratio)
+
+
+def compare_all(
+    task: Task,
+    case: Case | None,
+    outputs: Mapping[str, np.ndarray],
+    expected: Mapping[str, np.ndarray],
+) -> list[Closeness]:
+    """Compare the relevant leaves of one call; a missing one is wrong."""
+    found = []
+    for name, wanted in expected.items():
+        if case is not None and case.relevant and name not in case.relevant:
+            continue
+        if name not in outputs:
+            found.append(Closeness(name, GradeResult.WRONG, "the output is missing"))
+        else:
+            limits = bounds(task, case, wanted.dtype)
+            found.append(compare(name, outputs[name], wanted, limits))
+    return found
+
+
+def compare(leaf: str, out: np.ndarray, ref: np.ndarray, limits: Bounds) -> Closeness:
+    """Compare one leaf."""
+    if out.dtype != ref.dtype or out.shape != ref.shape:
+        told = f"{out.dtype} {list(out.shape)} where {ref.dtype} {list(ref.shape)} is asked for"
+        return Closeness(leaf, GradeResult.WRONG, told, bad_elements=ref.size)
+    if ref.dtype.kind not in "fc":
+        return _exact(leaf, out, ref)
+    finite = np.isfinite(ref)
+    stray = np.isfinite(out) != finite
+    if not finite.all():
+        stray |= ~finite & ~((out == ref) | (np.isnan(out) & np.isnan(ref)))
+    if stray.any():
+        return _stray(leaf, out, ref, stray)
+    return _within(leaf, out, ref, finite, limits)
+
+
+def _exact(leaf: str, out: np.ndarray, ref: np.ndarray) -> Closeness:
+    bad = out != ref
+    count = int(bad.sum())
+    if not count:
+        return Closeness(leaf, GradeResult.PASS, max_abs_error=0.0)
+    where = _first(bad)
+    told = f"{out[where]} where {ref[where]} is right (integers are exact)"
+    return Closeness(leaf, GradeResult.WRONG, told, bad_elements=count, worst_index=where)
+
+
+def _stray(leaf: str, out: np.ndarray, ref: np.ndarray, stray: np.ndarray) -> Closeness:
+    """Non-finite where the reference is not, or the other way round."""
+    where = _first(stray)
+    lost = not np.isfinite(out[where])
+    word = GradeResult.NAN if lost and np.isfinite(ref[where]) else GradeResult.WRONG
+    told = f"{out[where]} where {ref[where]} is right"
+    return Closeness(leaf, word, told, bad_elements=int(stray.sum()), worst_index=where)
+
+
+def _within(
+    leaf: str, out: np.ndarray, ref: np.ndarray, finite: np.ndarray, limits: Bounds
+) -> Closeness:
+    if not ref.size:
+        return Closeness(leaf, GradeResult.PASS, max_abs_error=0.0, max_rel_error=0.0)
+    wide = np.complex128 if ref.dtype.kind == "c" else np.float64
+    exact = np.where(finite, ref, 0).astype(wide)
+    error = np.abs(np.where(finite, out, 0).astype(wide) - exact)
+    size = np.abs(exact)
+    bad = error > limits.atol + limits.rtol * size
+    relative = error / np.maximum(size, np.finfo(np.float64).tiny)
+    norm = float(np.sqrt(np.mean(size**2)))
+    ratio = float(np.sqrt(np.mean(error**2))) / norm if norm else None
+    count = int(bad.sum())
+    worst = np.unravel_index(
+        int(np.argmax(np.where(bad, error, -1.0) if count else error)), ref.shape
+    )
+    where = tuple(int(n) for n in worst)
+    gated = limits.rms_ratio is not None and ratio is not None and ratio > limits.rms_ratio
+    told = ""
+    if count:
+        told = (
+            f"{out[where]!s} where {ref[where]!s} is right: off by {error[where]:.3g}, allowed "
+            f"{limits.atol + limits.rtol * size[where]:.3g}"
+        )
+    elif gated:
+        told = f"rms error {ratio:.3g} of the reference's rms, allowed {limits.rms_ratio:.3g}"
+    return Closeness(
+        leaf,
+        GradeResult.WRONG if count or gated else GradeResult.PASS,
+        told,
+        float(error.max()),
+        _finite(float(relative[size > 0].max(initial=0.0))),
+        ratio,
+        count,
+        where,
+    )
+
+
+def _first(bad: np.ndarray) -> tuple[int, ...]:
+    return tuple(int(n) for n in np.unravel_index(int(np.argmax(bad)), bad.shape))
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None

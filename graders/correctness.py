@@ -1,0 +1,202 @@
+"""Correctness: nominal draws from secret seeds, then the task's stress and property cases.
+
+The plan follows from one seed that is drawn before the worker is started, so a grade can be
+replayed; cases are made while they are run, because all of them at once would not fit in memory.
+A case that ends its worker is that case's failure: the next one gets a fresh worker, up to
+``MAX_WORKERS``; what is left then counts as failed.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from graders.buffers import room_for
+from graders.candidate import Arrays, Candidate, number
+from graders.closeness import Closeness, compare_all
+from graders.errors import SubmissionFailed
+from graders.referee import Answer, WorkerSession
+from tasks.case import Case
+from tasks.loader import load_cases
+from transcripts.records import ShapeCorrectness
+from transcripts.words import GradeResult
+
+MAX_WORKERS = 4
+NOMINAL_SEEDS = {"quick": 1, "full": 2}
+
+
+@dataclass(frozen=True)
+class CaseRun:
+    """What one case came to."""
+
+    name: str
+    group: str
+    item: str | None
+    seed: str
+    word: GradeResult
+    detail: str = ""
+    worst: Closeness | None = None
+    hygiene: tuple[str, ...] = ()  # what was wrong beside the values
+
+    @property
+    def passed(self) -> bool:
+        """True when every compared leaf of every call was right."""
+        return self.word is GradeResult.PASS
+
+
+@dataclass
+class Correctness:
+    """All case runs, in the order of the plan."""
+
+    runs: list[CaseRun] = field(default_factory=list)
+    unmeasurable: list[tuple[str | None, str]] = field(default_factory=list)  # item, why
+    log_tail: str = ""
+
+    @property
+    def verdict(self) -> tuple[GradeResult, str]:
+        """The word of the first failure in the plan; tampering anywhere comes first."""
+        failed = [run for run in self.runs if not run.passed]
+        failed.sort(key=lambda run: run.word is not GradeResult.TAMPERED)  # stable
+        if not failed:
+            return GradeResult.PASS, ""
+        first = failed[0]
+        return first.word, f"{first.group}, {first.name}: {first.detail}"
+
+
+def plan(candidate: Candidate, seed: str, tier: str) -> Iterator[Case]:
+    """Nominal cases of the smoke and scored shapes, then the task's own."""
+    yield from nominal(candidate, seed, NOMINAL_SEEDS[tier])
+    yield from load_cases(candidate.task)(number(f"{seed}/cases"), tier)
+
+
+def nominal(candidate: Candidate, seed: str, count: int) -> Iterator[Case]:
+    """``count`` draws of every shape."""
+    task = candidate.task
+    for shape in (*task.smoke, *task.shapes):
+        for n in range(count):
+            text = f"{seed}/nominal/{shape.name}/{n}"
+            draw = candidate.draw(shape, text)
+            expected = candidate.expected(draw)
+            yield Case(shape.name, "nominal", text, draw.params, draw.calls, expected)
+
+
+def run_cases(candidate: Candidate, cases: Iterable[Case]) -> Correctness:
+    """Run the cases in as few workers as the submission allows. Raises GraderVoid."""
+    found = Correctness()
+    session: WorkerSession | None = None
+    started = 0
+    ended: SubmissionFailed | None = None
+    try:
+        for case in cases:
+            if lacking := set(case.requires).intersection(candidate.entry.absent):
+                why = f"the submission does not offer {', '.join(sorted(lacking))}"
+                found.unmeasurable.append((case.item, why))
+                continue
+            try:
+                if session is None:
+                    if started == MAX_WORKERS and ended is not None:
+                        raise ended
+                    started += 1
+                    session = candidate.session()
+                found.runs.append(run_case(session, candidate, case))
+            except SubmissionFailed as failure:
+                ended = failure
+                found.runs.append(_failed(case, failure))
+                if started and session is None:
+                    started = MAX_WORKERS  # it cannot even be imported: once is enough
+            if session is not None and not session.usable:
+                found.log_tail = session.log_tail
+                session.close()
+                session = None
+        if session is not None:
+            found.log_tail = session.log_tail
+    finally:
+        if session is not None:
+            session.close()
+    return found
+
+
+def run_case(session: WorkerSession, candidate: Candidate, case: Case) -> CaseRun:
+    """One case: its calls in order, each compared as it is answered."""
+    limit = candidate.task.limits.call_s
+    worst: Closeness | None = None
+    hygiene: list[str] = []
+    session.setup(case.params, limit)
+    for n, (inputs, wanted) in enumerate(zip(case.calls, case.expected, strict=True)):
+        if n in case.reset_between:
+            session.setup(case.params, limit)
+        answer = session.call(inputs, room_for(wanted), limit)
+        hygiene += unclean(session, candidate, inputs, answer)
+        for close in compare_all(candidate.task, case, answer.outputs, wanted):
+            worst = close if worst is None or _worse(close, worst) else worst
+    word = worst.word if worst is not None else GradeResult.PASS
+    detail = f"{worst.leaf}: {worst.detail}" if worst is not None and worst.detail else ""
+    if hygiene and word is GradeResult.PASS:
+        word, detail = GradeResult.WRONG, hygiene[0]
+    return CaseRun(case.name, case.group, case.item, case.seed, word, detail, worst, tuple(hygiene))
+
+
+def unclean(
+    session: WorkerSession, candidate: Candidate, inputs: Arrays, answer: Answer
+) -> list[str]:
+    """What a call did beside computing: changed inputs, no plain arrays, aliases of inputs."""
+    allowed = candidate.task.interface.mutable_inputs
+    found = [
+        f"input `{name}` was changed"
+        for name in session.changed_inputs(inputs)
+        if name not in allowed
+    ]
+    for leaf in answer.leaves:
+        if str(leaf.get("type")) not in PLAIN_TYPES:
+            found.append(f"output `{leaf.get('name')}` is a {str(leaf.get('type'))[:100]}")
+        if leaf.get("aliases"):
+            found.append(f"output `{leaf.get('name')}` shares memory with an input")
+    return found
+
+
+PLAIN_TYPES = frozenset({"numpy.ndarray", "torch.Tensor"})
+
+
+def summarise(runs: Iterable[CaseRun]) -> tuple[ShapeCorrectness, ...]:
+    """Worst result of each (name, group); property cases are one line a group and item."""
+    lines: dict[tuple[str, str], list[CaseRun]] = {}
+    for run in runs:
+        shape = run.name if run.group == "nominal" else run.item or run.group
+        lines.setdefault((shape, run.group), []).append(run)
+    return tuple(_line(shape, group, members) for (shape, group), members in lines.items())
+
+
+def _line(shape: str, group: str, runs: list[CaseRun]) -> ShapeCorrectness:
+    worst = runs[0]
+    for run in runs[1:]:
+        if (not run.passed, _size(run.worst)) > (not worst.passed, _size(worst.worst)):
+            worst = run
+    close = worst.worst
+    named = "" if worst.name == shape or not worst.detail else f"{worst.name}: "
+    return ShapeCorrectness(
+        shape=shape,
+        group=group,
+        passed=all(run.passed for run in runs),
+        runs=len(runs),
+        failures=sum(not run.passed for run in runs),
+        max_abs_error=close.max_abs_error if close else None,
+        max_rel_error=close.max_rel_error if close else None,
+        rms_ratio=close.rms_ratio if close else None,
+        bad_elements=close.bad_elements if close else 0,
+        worst_leaf=close.leaf if close else None,
+        worst_index=close.worst_index if close else None,
+        seed=worst.seed,
+        detail=named + worst.detail,
+    )
+
+
+def _failed(case: Case, failure: SubmissionFailed) -> CaseRun:
+    return CaseRun(case.name, case.group, case.item, case.seed, failure.result, str(failure))
+
+
+def _worse(one: Closeness, other: Closeness) -> bool:
+    return (not one.passed, _size(one)) > (not other.passed, _size(other))
+
+
+def _size(close: Closeness | None) -> float:
+    if close is None:
+        return -1.0
+    return close.bad_elements + (close.rms_ratio or 0.0)

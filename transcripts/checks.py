@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from transcripts import added, chain, frames, sealing
 from transcripts.blobs import get_blob
-from transcripts.disk import TEMPORARY
 from transcripts.errors import Corrupt
 from transcripts.events import ToolResult
 from transcripts.records import Audit, Grade
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 def attempt_problems(attempt: "AttemptFolder") -> list[str]:
     """All problems of an attempt; an empty list means that everything verifies."""
     problems: list[str] = []
-    for check in (_record, _seal, _transcript, _index, _submission, _added, _strays):
+    for check in (_record, _seal, _transcript, _index, _submission, _added):
         try:
             problems += check(attempt)
         except (Corrupt, OSError) as error:
@@ -116,11 +115,3 @@ def _load_added(path: Path, seal_digest: str | None) -> None:
             added.load_as(path, Audit, seal_digest)
         case _:
             added.load(path)
-
-
-def _strays(attempt: "AttemptFolder") -> list[str]:
-    return [
-        f"{path.relative_to(attempt.path)}: left by a writer that was killed; it means nothing"
-        for path in attempt.path.rglob(f".*{TEMPORARY}")
-        if attempt.workspace not in path.parents
-    ]

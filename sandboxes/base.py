@@ -32,6 +32,8 @@ class Limits:
     file_bytes: int = 4 << 30  # largest single file (RLIMIT_FSIZE)
     output_bytes: int = 64 << 10  # of one command, both ends kept
     get_bytes: int = 16 << 20  # of one file read back
+    snapshot_bytes: int = 64 << 20  # of all files of a snapshot
+    snapshot_files: int = 10_000
 
 
 @dataclass(frozen=True)
@@ -92,15 +94,21 @@ class Sandbox(Protocol):
         ...
 
     def put(self, path: str, data: bytes, *, executable: bool = False) -> None:
-        """Write a file of the workspace (parents made). Raises OutsideWorkspace."""
+        """Write a file of the workspace (parents made), or replace it. Raises OutsideWorkspace.
+
+        Paths are relative to `home`, or absolute below it, here and in `get`.
+        """
         ...
 
     def get(self, path: str) -> bytes:
-        """Read a regular file. Raises FileNotFoundError, OutsideWorkspace, FileTooLarge."""
+        """Read a regular file. Raises FileNotFoundError, IsADirectoryError, FileTooLarge.
+
+        Links, devices, sockets and FIFOs raise OutsideWorkspace.
+        """
         ...
 
     def snapshot(self) -> Sequence[SnapshotFile]:
-        """All regular files of the workspace, sorted by path, within the limits."""
+        """The regular files of the workspace, sorted; what exceeds the limits is left out."""
         ...
 
     def close(self) -> None:

@@ -21,6 +21,9 @@ from sandboxes.errors import SandboxUnavailable
 SITE = "/opt/site"
 """Where the allowed packages are, inside."""
 
+BASE_ENV = {"HOME": "/tmp", "LANG": "C.UTF-8", "PATH": "/usr/local/bin:/usr/bin:/bin"}  # noqa: S108
+"""The environment of every command, before what the session adds; nothing of the host's."""
+
 _HOST_FILES = Path(__file__).parent / "images" / "host"
 _PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 _SYSTEM_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")

@@ -1,0 +1,107 @@
+"""Limits of a whole sandbox by cgroup v2, where we may make groups; elsewhere rlimits must do.
+
+A group needs the memory and pids controllers of its parent. Ours go below the cgroup that we are
+in where that hands out controllers, else below the root of the hierarchy.
+"""
+
+import contextlib
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandboxes.base import Limits
+
+_PREFIX = "kernel-orchestrator-"
+_CONTROLLERS = "+memory +pids +cpu"
+_PERIOD_US = 100_000
+_FRESH_S = 60.0
+"""A group younger than this may be about to get its first process."""
+
+
+@dataclass(frozen=True)
+class Cgroup:
+    """One sandbox's group."""
+
+    path: Path
+
+    @property
+    def procs(self) -> Path:
+        """The file in which a process writes itself to join."""
+        return self.path / "cgroup.procs"
+
+    def remove(self) -> None:
+        """Kill what is in it and remove it."""
+        with contextlib.suppress(OSError):
+            (self.path / "cgroup.kill").write_text("1")
+        deadline = time.monotonic() + 5
+        while self.path.exists() and time.monotonic() < deadline:
+            try:
+                self.path.rmdir()
+            except OSError:
+                time.sleep(0.005)  # the killed are still leaving
+
+
+def make(name: str, limits: Limits) -> Cgroup | None:
+    """A group with these limits, or None where this machine does not let us."""
+    for parent in _parents():
+        path = parent / (_PREFIX + re.sub(r"[^\w.-]", "_", name)[:100])
+        try:
+            path.mkdir(exist_ok=True)
+        except OSError:
+            continue
+        try:
+            (path / "memory.max").write_text(str(limits.memory_bytes))
+            (path / "pids.max").write_text(str(limits.pids))
+            quota = round(limits.cpus * _PERIOD_US)
+            with contextlib.suppress(OSError):  # these two exist on some kernels only
+                (path / "cpu.max").write_text(f"{quota} {_PERIOD_US}")
+                (path / "memory.swap.max").write_text("0")
+        except OSError:
+            Cgroup(path).remove()
+            continue
+        return Cgroup(path)
+    return None
+
+
+def reap() -> Sequence[str]:
+    """Remove groups without processes; a live sandbox's group always has its supervisor."""
+    removed = []
+    for parent in _parents():
+        for path in parent.glob(_PREFIX + "*"):
+            with contextlib.suppress(OSError):
+                if time.time() - path.stat().st_ctime > _FRESH_S:
+                    path.rmdir()
+                    removed.append(f"cgroup {path.name}")
+    return removed
+
+
+def _parents() -> Iterator[Path]:
+    """Where groups could go: our own cgroup, then the root; each with its controllers enabled."""
+    root = _mount_point()
+    if root is None:
+        return
+    own = root / _own_path().lstrip("/")
+    for parent in dict.fromkeys((own, root)):
+        with contextlib.suppress(OSError):
+            (parent / "cgroup.subtree_control").write_text(_CONTROLLERS)
+        with contextlib.suppress(OSError):
+            enabled = (parent / "cgroup.subtree_control").read_text().split()
+            if {"memory", "pids"} <= set(enabled):
+                yield parent
+
+
+def _mount_point() -> Path | None:
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _, where, kind, *_ = line.split()
+        if kind == "cgroup2":
+            return Path(where)
+    return None
+
+
+def _own_path() -> str:
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        if line.startswith("0::"):
+            return line[3:]
+    return "/"

@@ -1,0 +1,197 @@
+"""The host's side of a workspace: files in and out, past whatever an agent has planted there.
+
+An agent may replace any folder by a link, and any file by a FIFO, a device, a link or a sparse
+giant, at any moment. So every path is walked one component at a time by descriptor, links are never
+followed, and what was opened is what is checked.
+"""
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+
+from sandboxes.base import Limits, SnapshotFile
+from sandboxes.errors import FileTooLarge, OutsideWorkspace
+
+MAX_DEPTH, MAX_ENTRIES = 32, 100_000
+"""Of a snapshot's walk: folders can be nested and filled faster than they can be listed."""
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+_Parts = tuple[str, ...]
+
+
+class Workspace:
+    """A session's workspace at ``root`` on the host, known to commands as ``home``."""
+
+    def __init__(self, root: Path, home: str, uid: int, limits: Limits) -> None:
+        """Make it, and give it to ``uid``, whose processes work in it."""
+        self.root, self.home, self._uid, self._limits = root, home, uid, limits
+        root.mkdir(parents=True, exist_ok=True)
+        if root.stat().st_uid != uid:
+            self._give_away()
+
+    def put(self, path: str, data: bytes, *, executable: bool = False) -> None:
+        """Write a file, replacing what has its name; parents are made."""
+        *parents, name = self._parts(path)
+        with self._folder(tuple(parents), make=True) as folder:
+            temporary = f".put-{secrets.token_hex(8)}"
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            try:
+                with os.fdopen(os.open(temporary, flags, 0o600, dir_fd=folder), "wb") as file:
+                    file.write(data)
+                    os.fchmod(file.fileno(), 0o755 if executable else 0o644)
+                    self._own(file.fileno())
+                os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=folder)
+                raise
+
+    def get(self, path: str) -> bytes:
+        """Read a regular file."""
+        *parents, name = self._parts(path)
+        with self._folder(tuple(parents)) as folder:
+            data, _ = _read(folder, name, path, self._limits.get_bytes)
+            return data
+
+    def snapshot(self) -> Sequence[SnapshotFile]:
+        """The regular files, sorted by path, as far as the limits reach."""
+        files: list[SnapshotFile] = []
+        left = self._limits.snapshot_bytes
+        for parts in sorted(self._regular_files()):
+            path = "/".join(parts)
+            try:
+                with self._folder(parts[:-1]) as folder:
+                    limit = min(left, self._limits.get_bytes)
+                    data, executable = _read(folder, parts[-1], path, limit)
+            except (OSError, OutsideWorkspace, FileTooLarge):
+                continue  # changed under us, closed to us, or too large
+            left -= len(data)
+            shown = os.fsencode(path).decode(errors="backslashreplace")
+            files.append(SnapshotFile(shown, data, executable))
+            if len(files) == self._limits.snapshot_files:
+                break
+        return files
+
+    def _parts(self, path: str) -> _Parts:
+        """The components of ``path`` below the workspace; never empty."""
+        if "\0" in path or not _is_text(path):
+            raise OutsideWorkspace(f"{path!r} is no path")
+        pure = PurePosixPath(path)
+        if pure.is_absolute() and pure.is_relative_to(self.home):
+            pure = pure.relative_to(self.home)
+        parts: list[str] = []
+        for part in pure.parts:
+            if part != "..":
+                parts.append(part)
+            elif not parts:
+                raise OutsideWorkspace(f"{path} lies outside the workspace, {self.home}")
+            else:
+                parts.pop()
+        if pure.is_absolute():
+            raise OutsideWorkspace(f"{path} lies outside the workspace, {self.home}")
+        if not parts:
+            raise IsADirectoryError(errno.EISDIR, "this is the workspace itself, name a file", path)
+        return tuple(parts)
+
+    @contextlib.contextmanager
+    def _folder(self, parts: _Parts, *, make: bool = False) -> Iterator[int]:
+        """A descriptor of a folder, reached without following a link."""
+        fd = os.open(self.root, _FOLDER)
+        try:
+            for n, part in enumerate(parts, 1):
+                if make:
+                    self._make(fd, part)
+                below = _open(part, _FOLDER, fd, "/".join(parts[:n]))
+                os.close(fd)
+                fd = below
+            yield fd
+        finally:
+            os.close(fd)
+
+    def _make(self, folder: int, name: str) -> None:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o755, dir_fd=folder)
+            made = _open(name, _FOLDER, folder, name)
+            try:
+                self._own(made)
+            finally:
+                os.close(made)
+
+    def _own(self, fd: int) -> None:
+        if self._uid != os.geteuid():
+            os.fchown(fd, self._uid, self._uid)
+
+    def _give_away(self) -> None:
+        """Hand everything to the uid, links themselves and not what they point to."""
+        for parts, entries in self._walk():
+            with self._folder(parts) as folder:
+                for entry in entries:
+                    os.chown(entry.name, self._uid, self._uid, dir_fd=folder, follow_symlinks=False)
+        os.chown(self.root, self._uid, self._uid)
+
+    def _regular_files(self) -> Iterator[_Parts]:
+        for parts, entries in self._walk():
+            for entry in entries:
+                if entry.is_file(follow_symlinks=False):
+                    yield (*parts, entry.name)
+
+    def _walk(self) -> Iterator[tuple[_Parts, list[os.DirEntry[str]]]]:
+        """Folders with what is in them, links not followed, within the bounds."""
+        waiting: list[_Parts] = [()]
+        left = MAX_ENTRIES
+        while waiting and left > 0:
+            parts = waiting.pop()
+            try:
+                with self._folder(parts) as folder, os.scandir(folder) as scan:
+                    entries = [entry for entry, _ in zip(scan, range(left), strict=False)]
+                    left -= len(entries)
+                    below = [e.name for e in entries if e.is_dir(follow_symlinks=False)]
+                    yield parts, entries
+            except (OSError, OutsideWorkspace):
+                continue
+            if len(parts) < MAX_DEPTH:
+                waiting += [(*parts, name) for name in below]
+
+
+def _open(name: str, flags: int, folder: int, path: str) -> int:
+    """Open below ``folder``; links, sockets and absent devices raise OutsideWorkspace."""
+    try:
+        return os.open(name, flags, dir_fd=folder)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR) and _is_link(name, folder):
+            raise OutsideWorkspace(f"{path} is a symbolic link; links are not followed") from error
+        if error.errno in (errno.ENXIO, errno.ENODEV):
+            raise OutsideWorkspace(f"{path} is no regular file") from error
+        known = FileNotFoundError if isinstance(error, NotADirectoryError) else type(error)
+        raise known(error.errno, error.strerror, path) from error
+
+
+def _is_text(path: str) -> bool:
+    """False for half of a surrogate pair, which no file name can hold."""
+    return path == path.encode(errors="replace").decode()
+
+
+def _is_link(name: str, folder: int) -> bool:
+    mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+    return stat.S_ISLNK(mode)
+
+
+def _read(folder: int, name: str, path: str, limit: int) -> tuple[bytes, bool]:
+    """The content of a regular file of at most ``limit`` bytes, and whether it is executable."""
+    with os.fdopen(_open(name, _FILE, folder, path), "rb", buffering=0, closefd=True) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise OutsideWorkspace(f"{path} is no regular file")
+        data = bytearray()
+        while status.st_size <= limit and len(data) <= limit:
+            chunk = file.read(min(1 << 20, limit + 1 - len(data)))
+            if not chunk:
+                return bytes(data), bool(status.st_mode & stat.S_IXUSR)
+            data += chunk
+    size = max(status.st_size, len(data))
+    raise FileTooLarge(f"{path} has {size} bytes; the limit is {limit}")

@@ -35,8 +35,8 @@ from orchestrator.boards.evidence import AttemptEvidence, TaskVersion, Terms
 from orchestrator.errors import UserError
 from tasks.declaration import read_model
 from tasks.errors import BrokenTask
-from tasks.spec import Deck
-from transcripts.records import Attempt, Budget, Record
+from tasks.spec import Deck, TaskPart
+from transcripts.records import Attempt, Budget
 from transcripts.words import End
 
 
@@ -44,21 +44,21 @@ class BadBoardFile(UserError):
     """A board file that cannot be used: says file, line, field and mend."""
 
 
-class PinnedTask(Record):
+class PinnedTask(TaskPart):
     """The version of one task that the board ranks."""
 
     digest: str = Field(min_length=8)
     scoring_version: int
 
 
-class Hold(Record):
+class Hold(TaskPart):
     """One attempt kept off the board by a person, with the reason that the board prints."""
 
     attempt: str = Field(min_length=8)
     reason: str = Field(min_length=1)
 
 
-class BoardFile(Record):
+class BoardFile(TaskPart):
     """A board file as read."""
 
     name: str

@@ -11,7 +11,7 @@ from orchestrator.boards.wording import (
     legend,
     plain,
     reason,
-    short_ids,
+    short_id,
     standing_line,
     task_groups,
 )
@@ -80,14 +80,13 @@ def _aside(board: Board) -> "Table":
     from rich.text import Text  # noqa: PLC0415 - start-up time
 
     labels = {row.entrant_digest: row.label for row in board.rows}
-    shorts = short_ids(one.attempt_id for one in board.aside)
     table = _table()
     table.add_column("entrant", overflow="fold", max_width=20)
     table.add_column("task", overflow="fold", max_width=18)
     table.add_column("attempt", no_wrap=True)
     table.add_column("why", overflow="fold")
     for one in board.aside:
-        cells = (labels[one.entrant_digest], one.task, shorts[one.attempt_id], reason(one))
+        cells = (labels[one.entrant_digest], one.task, short_id(one.attempt_id), reason(one))
         table.add_row(*(Text(plain(cell), style="dim") for cell in cells))
     return table
 

@@ -64,6 +64,16 @@ class RoundTask(Record):
                 best[name] = (top, tuple(i for i, value in enumerate(points) if value == top))
         return best, self._mean({name: top for name, (top, _) in best.items()})
 
+    def leads(self) -> list[dict[str, float]]:
+        """For each model, the dimensions in which it alone is best, and by how many points."""
+        found: list[dict[str, float]] = [{} for _ in self.overall]
+        for name, points in self.dimensions.items():
+            place = task_winner(points)
+            if place is not None:
+                others = [v for i, v in enumerate(points) if i != place and v is not None]
+                found[place][name] = (points[place] or 0.0) - max(others)
+        return found
+
     def _mean(self, points: dict[str, float | None] | dict[str, float]) -> float | None:
         known = {name: value for name, value in points.items() if value is not None}
         weights = {name: self.weights.get(name, 1.0) for name in known}

@@ -1,7 +1,7 @@
 """From listings to rows: which attempt a cell shows, what ties with what, and the ranks."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from orchestrator.boards.ranking import Merit, merit, normalised, ranks
 from orchestrator.boards.records import Cell, Chance, EntrantRow, Listing
@@ -29,7 +29,8 @@ def rows_of(
     best: Mapping[str, float | None],
 ) -> tuple[EntrantRow, ...]:
     """One row an entrant, ranked; ``best`` is the board's best score of each task."""
-    labels = labels_of(entrants)
+    admitted = {one.entrant_digest for one in listings if not one.excluded}
+    labels = labels_of(entrants, newcomers=entrants.keys() - admitted)
     shown = {
         (digest, task): _shown(
             [o for o in listings if (o.entrant_digest, o.task) == (digest, task)]
@@ -47,29 +48,33 @@ def rows_of(
     return tuple(sorted(placed, key=lambda r: (r.rank is None, r.rank, r.label, r.entrant_digest)))
 
 
-def labels_of(entrants: Mapping[str, Entrant]) -> dict[str, str]:
+def labels_of(entrants: Mapping[str, Entrant], newcomers: Container[str] = ()) -> dict[str, str]:
     """What each entrant is called, by digest: its name, with 8 digits of the digest where two
-    share the name."""
-    names = Counter(entrant.name for entrant in entrants.values())
-    return {
-        digest: f"{entrant.name}@{digest[:8]}" if names[entrant.name] > 1 else entrant.name
-        for digest, entrant in entrants.items()
-    }
+    share the name. ``newcomers`` take no name away from the others."""
+    settled = Counter(e.name for digest, e in entrants.items() if digest not in newcomers)
+    everybody = Counter(e.name for e in entrants.values())
+    labels = {}
+    for digest, entrant in entrants.items():
+        names = everybody if digest in newcomers else settled
+        is_shared = names[entrant.name] > 1
+        labels[digest] = f"{entrant.name}@{digest[:8]}" if is_shared else entrant.name
+    return labels
 
 
 def _row(
     label: str, entrant: Entrant, own: Sequence[Listing], cells: tuple[Cell, ...]
 ) -> EntrantRow:
-    scores = {c.task: c.shown.score for c in cells if c.shown and c.shown.counts}
+    passes = sum(bool(cell.shown and cell.shown.counts) for cell in cells)
+    admitted = [one for one in own if not one.excluded]
     return EntrantRow(
         rank=None,
         label=label,
         entrant=entrant,
         entrant_digest=entrant.digest,
-        passes=len(scores),
-        performance=merit([cell.normalised for cell in cells], len(scores)).performance,
-        flagged=sum(one.verdict.flagged for one in own),
-        audited=sum(one.verdict is not Verdict.UNAUDITED for one in own),
+        passes=passes,
+        performance=merit([cell.normalised for cell in cells], passes).performance,
+        flagged=sum(one.verdict.flagged for one in admitted),
+        audited=sum(one.verdict is not Verdict.UNAUDITED for one in admitted),
         cells=cells,
     )
 

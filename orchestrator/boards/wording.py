@@ -1,7 +1,7 @@
 """The words and figures of a board, the same in the terminal and in Markdown."""
 
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from orchestrator.boards.records import Board, Cell, CellScore, Listing
 from orchestrator.boards.states import BoardState
@@ -18,8 +18,7 @@ _MEANINGS = {
     "peak_fraction": "fraction of the datasheet peak",
     "speedup": "speed-up over the baseline",
 }
-_LONGEST = 160
-_MIN_ID = 8
+_LONGEST = 300
 
 
 def heading(board: Board) -> str:
@@ -97,15 +96,9 @@ def legend(board: Board) -> list[str]:
     return lines
 
 
-def short_ids(ids: Iterable[str]) -> dict[str, str]:
-    """The shortest start of each id, of 8 characters or more, that no other of them has."""
-    ordered = sorted(set(ids))
-    shorts = {}
-    for place, one in enumerate(ordered):
-        near = ordered[max(place - 1, 0) : place] + ordered[place + 1 : place + 2]
-        length = max([_MIN_ID, *(_shared(one, other) + 1 for other in near)])
-        shorts[one] = one[:length]
-    return shorts
+def short_id(attempt_id: str) -> str:
+    """The end of an attempt's id, which is its random part; the archive finds attempts by it."""
+    return attempt_id[-12:]
 
 
 def plain(text: str) -> str:
@@ -128,10 +121,6 @@ def _state_word(listing: Listing) -> str:
     if listing.state is BoardState.FLAGGED:
         return str(listing.verdict).replace("_", " ")
     return str(listing.state).replace("_", " ")
-
-
-def _shared(one: str, other: str) -> int:
-    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(other))
 
 
 def task_groups(tasks: Sequence[str], first: int = 3, later: int = 5) -> list[list[int]]:

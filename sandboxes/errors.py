@@ -5,7 +5,8 @@ SandboxError
 ├── SandboxStartFailed   it should have worked and did not
 ├── SandboxGone          the container or process died under us; the session can be resumed
 ├── OutsideWorkspace     a path that would leave the workspace
-└── FileTooLarge         a file above the limit of `get`
+├── FileTooLarge         a file above the limit of `get`
+└── LeaseBusy            somebody else holds a lease of this machine
 """
 
 
@@ -31,3 +32,7 @@ class OutsideWorkspace(SandboxError):
 
 class FileTooLarge(SandboxError):
     """A file above the limit of `get`."""
+
+
+class LeaseBusy(SandboxError):
+    """Somebody else holds a lease of this machine, longer than we were told to wait."""

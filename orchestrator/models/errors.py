@@ -2,9 +2,16 @@
 
 
 class ModelError(Exception):
-    """Base; ``kind`` is the word used in retry events and outcomes."""
+    """Base; ``kind`` is the word used in retry events and outcomes.
+
+    ``retry_after_s`` is how long the provider asks to wait, where it says so.
+    """
 
     kind = "model_error"
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class RateLimited(ModelError):
@@ -13,10 +20,22 @@ class RateLimited(ModelError):
     kind = "rate_limit"
 
 
+class OutOfQuota(RateLimited):
+    """The account has no money or quota left: waiting does not help, so never retried."""
+
+    kind = "quota"
+
+
 class ServerError(ModelError):
-    """5xx or overloaded after all retries."""
+    """5xx after all retries."""
 
     kind = "server_error"
+
+
+class Overloaded(ServerError):
+    """The provider says that it has too much to do (529), after all retries."""
+
+    kind = "overloaded"
 
 
 class Unreachable(ModelError):
@@ -53,3 +72,9 @@ class ContextOverflow(BadRequest):
     """The conversation no longer fits."""
 
     kind = "context_overflow"
+
+
+class Interrupted(ModelError):
+    """The session is stopping: a wait before a retry was cut short."""
+
+    kind = "interrupted"

@@ -1,0 +1,267 @@
+"""The built-in models' server: real HTTP and server-sent events on the loopback, both protocols.
+
+It keeps no sessions: the step of a story is read from the request, the task from its first user
+message. Only the number of tries of one and the same request is counted, to fail the first ones.
+"""
+
+import asyncio
+import hashlib
+import json
+import random
+import socket
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from functools import cached_property, lru_cache
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.errors import UserError
+from orchestrator.models.knobs import Knobs, UnknownKnob, split_suffix
+from orchestrator.models.scripted_anthropic import AnthropicWire
+from orchestrator.models.scripted_openai import OpenAIWire
+from orchestrator.models.scripted_wire import Asked, Wire
+from orchestrator.models.stories import FLAKY_TRIES, STORIES, Say, without_task
+from orchestrator.models.story_tasks import Library
+
+if TYPE_CHECKING:
+    import uvicorn
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+HOST = "127.0.0.1"
+_ERRORS = {"e429": 429, "e500": 500, "e529": 529}
+_MOST_COUNTED = 10_000
+"""Requests whose tries are remembered at a time."""
+
+
+class PortInUse(UserError):
+    """The port cannot be had."""
+
+
+class ScriptedServer:
+    """A context manager; the server runs in a thread of its own."""
+
+    def __init__(
+        self, knobs: Knobs | None = None, *, port: int = 0, library: Library | None = None
+    ) -> None:
+        self._theatre = _Theatre(knobs or Knobs(), library)
+        self._port = port
+        self._socket: socket.socket | None = None
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Listen. Raises PortInUse."""
+        import uvicorn  # noqa: PLC0415 - start-up time
+
+        self._socket = _listen(self._port)
+        config = uvicorn.Config(
+            self._theatre.app,
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=1,
+            timeout_keep_alive=60,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=self._server.run, args=([self._socket],), name="scripted-server", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop listening and wait for the thread."""
+        if self._server is not None and self._thread is not None:
+            self._server.should_exit = True
+            self._thread.join(timeout=5)
+        if self._socket is not None:
+            self._socket.close()
+
+    def base_url(self, protocol: str) -> str:
+        """What a client of ``protocol`` ("openai" or "anthropic") takes as base URL."""
+        assert self._socket is not None, "start the server first"
+        root = f"http://{HOST}:{self._socket.getsockname()[1]}"
+        return f"{root}/v1" if protocol == "openai" else root
+
+    def __enter__(self) -> "ScriptedServer":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def _listen(port: int) -> socket.socket:
+    listener = socket.socket()
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((HOST, port))
+        listener.listen(1024)  # connections wait here while the thread starts
+    except (OSError, OverflowError) as error:
+        listener.close()
+        raise PortInUse(
+            f"port {port} of {HOST} cannot be had: {error}; "
+            "stop what uses it, choose another with --port, or take a free one with --port 0"
+        ) from error
+    return listener
+
+
+class _Refused(Exception):
+    """A request that gets an error; ``args``: status, text."""
+
+
+class _Theatre:
+    """Plays the stories to requests."""
+
+    def __init__(self, knobs: Knobs, library: Library | None) -> None:
+        self._knobs = knobs
+        self._given = library
+        self._tries: Counter[str] = Counter()
+
+    @cached_property
+    def _library(self) -> Library:
+        return self._given or Library()
+
+    @cached_property
+    def app(self) -> Any:
+        """The ASGI application."""
+        from starlette.applications import Starlette  # noqa: PLC0415 - start-up time
+        from starlette.requests import Request  # noqa: PLC0415
+        from starlette.responses import JSONResponse, Response  # noqa: PLC0415
+        from starlette.routing import Route  # noqa: PLC0415
+
+        async def chat(request: Request) -> Response:
+            return await self._answer(request, OpenAIWire())
+
+        async def messages(request: Request) -> Response:
+            return await self._answer(request, AnthropicWire())
+
+        async def models(request: Request) -> Response:
+            del request
+            data = [{"id": name, "object": "model", "owned_by": "scripted"} for name in STORIES]
+            return JSONResponse({"object": "list", "data": data})
+
+        return Starlette(
+            routes=[
+                Route("/v1/chat/completions", chat, methods=["POST"]),
+                Route("/v1/messages", messages, methods=["POST"]),
+                Route("/v1/models", models, methods=["GET"]),
+            ]
+        )
+
+    async def _answer(self, http: "Request", wire: Wire) -> "Response":
+        from starlette.responses import JSONResponse  # noqa: PLC0415
+
+        body = await http.body()
+        try:
+            request = _json(body)
+            name, knobs = self._model(request)
+            asked = wire.read(request, len(body))
+            say = self._say(name, asked, knobs, wire)
+        except _Refused as refused:
+            status, text = refused.args
+            return JSONResponse(wire.error(status, text), status)
+        except (KeyError, TypeError, ValueError) as error:
+            return JSONResponse(wire.error(400, f"not a request of this protocol: {error!r}"), 400)
+        await asyncio.sleep(knobs.latency_ms / 1000)
+        key = http.headers.get("idempotency-key", "")
+        fault = self._fault(name, asked.step, knobs, key.encode() + body)
+        if fault in _ERRORS:
+            return _error(wire, _ERRORS[fault], knobs)
+        message = wire.message(Say() if fault == "empty" else say, asked, request)
+        if not request.get("stream"):
+            return JSONResponse(_unstreamed(message))
+        return _stream(wire.stream(message), fault, knobs)
+
+    def _model(self, request: Mapping[str, Any]) -> tuple[str, Knobs]:
+        name, suffix = split_suffix(request["model"])
+        if name not in STORIES:
+            raise _Refused(404, f"no model `{name}` here; there are {', '.join(STORIES)}")
+        try:
+            return name, self._knobs.overridden(suffix)
+        except UnknownKnob as error:
+            raise _Refused(400, str(error)) from error
+
+    def _say(self, name: str, asked: Asked, knobs: Knobs, wire: Wire) -> Say:
+        script = self._recognise(asked.first_user)
+        if script is None:
+            return without_task([one.name for one in self._library.scripts], asked.tools)
+        story = STORIES[name]
+        if knobs.strict_reasoning:
+            for step, carried in asked.carried_reasoning:
+                if carried != wire.reasoning(story(script, step, knobs), step):
+                    raise _Refused(400, f"the reasoning of step {step} did not come back as it was")
+        return story(script, asked.step, knobs)
+
+    @cached_property
+    def _recognise(self) -> Any:
+        return lru_cache(maxsize=64)(self._library.recognise)
+
+    def _fault(self, name: str, step: int, knobs: Knobs, request: bytes) -> str | None:
+        rates = {
+            fault: getattr(knobs, fault)
+            for fault in (*_ERRORS, "drop", "cut", "malformed", "empty")
+            if getattr(knobs, fault) > 0
+        }
+        if name != "flaky" and not rates:
+            return None
+        digest = hashlib.sha256(request).hexdigest()
+        number = self._tries[digest]
+        if len(self._tries) > _MOST_COUNTED:
+            self._tries.clear()
+        self._tries[digest] += 1
+        planned = FLAKY_TRIES.get(step, ()) if name == "flaky" else ()
+        if number < len(planned):
+            return planned[number]
+        draw = random.Random(f"{knobs.seed}:{digest}:{number}").random  # noqa: S311 - a test's dice
+        return next((fault for fault, rate in rates.items() if draw() < rate), None)
+
+
+def _json(body: bytes) -> dict[str, Any]:
+    value = json.loads(body)
+    if not isinstance(value, dict):
+        raise TypeError("the body is not a JSON object")
+    return value
+
+
+def _error(wire: Wire, status: int, knobs: Knobs) -> "Response":
+    from starlette.responses import JSONResponse  # noqa: PLC0415
+
+    headers = {"Retry-After": f"{knobs.retry_after_s:g}"} if status == 429 else {}
+    name = "overloaded" if status == 529 else HTTPStatus(status).phrase
+    return JSONResponse(wire.error(status, f"scripted fault: {name}"), status, headers)
+
+
+def _stream(events: list[bytes], fault: str | None, knobs: Knobs) -> "Response":
+    from starlette.responses import StreamingResponse  # noqa: PLC0415
+
+    half = len(events) // 2
+    if fault in ("drop", "cut"):
+        events = events[:half]
+    elif fault == "malformed":
+        events = [*events[:half], b'data: {"choices": [{"delta": {"con\n\n', *events[half:]]
+
+    async def body() -> AsyncIterator[bytes]:
+        if knobs.chunk_ms:
+            for event in events:
+                yield event
+                await asyncio.sleep(knobs.chunk_ms / 1000)
+        else:
+            yield b"".join(events)
+        if fault == "drop":
+            raise ConnectionResetError("scripted fault: the stream breaks here")
+
+    return StreamingResponse(body(), media_type="text/event-stream")
+
+
+def _unstreamed(message: dict[str, Any]) -> dict[str, Any]:
+    """The answer as one JSON document: Anthropic tool inputs are objects in it."""
+    for block in message.get("content", ()):
+        if block["type"] == "tool_use":
+            try:
+                block["input"] = json.loads(block["input"])
+            except ValueError:
+                block["input"] = {"invalid_json": block["input"]}
+    return message

@@ -1,0 +1,169 @@
+"""What both protocols share: turns encoded once, one try of a streamed call, retries around it.
+
+The history is never copied and never encoded twice: a turn's JSON bytes are kept by the turn's
+identity, and a request is the joined bytes. So the five hundredth step costs the client about what
+the twentieth does.
+"""
+
+import json
+import re
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from threading import Event
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from orchestrator.models.base import Conversation, ModelReply, RetryNotice, ToolSpec, Turn
+from orchestrator.models.errors import DroppedStream, MalformedReply, ModelError
+from orchestrator.models.retry import RetryPolicy
+from orchestrator.models.sse import ServerEvent, events
+
+if TYPE_CHECKING:
+    import httpx2
+
+NO_CONTENT = "(no content)"
+"""Stands for an empty reply in the history: providers refuse messages without content."""
+
+
+@dataclass(frozen=True)
+class CallSettings:
+    """What every request of one client has in common."""
+
+    model: str
+    params: dict[str, Any]  # request fields of the roster: reasoning options, sampling, pins
+    stall_s: float
+    cache: str = "none"  # Anthropic prompt caching: "none", "5m", "1h"
+    policy: RetryPolicy = field(default_factory=RetryPolicy)
+    stopping: Event | None = None
+
+
+class Assembler(Protocol):
+    """Builds one reply from the events of a stream."""
+
+    whole: bool  # True once the terminator was seen
+
+    def feed(self, event: ServerEvent) -> None:
+        """Take one event. Raises MalformedReply or the error that the provider sent."""
+        ...
+
+    def reply(self, latency_s: float) -> ModelReply:
+        """The reply, once whole."""
+        ...
+
+
+class StreamingClient(ABC):
+    """A `ModelClient`; subclasses know one protocol."""
+
+    def __init__(self, settings: CallSettings) -> None:
+        self._settings = settings
+        self._turns = EncodedTurns(self._encode_turn)
+        self._tools: tuple[Sequence[ToolSpec], bytes] | None = None
+
+    def reply(
+        self,
+        conversation: Conversation,
+        tools: Sequence[ToolSpec],
+        on_retry: Callable[[RetryNotice], None],
+    ) -> ModelReply:
+        """Ask once, with retries by policy; see `ModelClient.reply`."""
+        body = self._body(conversation, self._encoded_tools(tools))
+        # The same for every try of this question: a provider that honours it never bills twice.
+        key = uuid.uuid4().hex
+        settings = self._settings
+        return settings.policy.ask(lambda: self._once(body, key), on_retry, settings.stopping)
+
+    def _once(self, body: bytes, key: str) -> ModelReply:
+        started = time.monotonic()
+        assembler = self._assembler()
+        with self._open(body, {"Idempotency-Key": key}) as response:
+            _read(response, assembler, self._settings.stall_s)
+        return assembler.reply(time.monotonic() - started)
+
+    def _encoded_tools(self, tools: Sequence[ToolSpec]) -> bytes:
+        if self._tools is None or self._tools[0] is not tools:
+            self._tools = (tools, dump([self._tool(tool) for tool in tools]))
+        return self._tools[1]
+
+    @abstractmethod
+    def _body(self, conversation: Conversation, tools: bytes) -> bytes: ...
+
+    @abstractmethod
+    def _encode_turn(self, turn: Turn) -> bytes: ...
+
+    @abstractmethod
+    def _tool(self, tool: ToolSpec) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def _assembler(self) -> Assembler: ...
+
+    @abstractmethod
+    def _open(
+        self, body: bytes, headers: dict[str, str]
+    ) -> AbstractContextManager["httpx2.Response"]: ...
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release connections."""
+
+
+def _read(response: "httpx2.Response", assembler: Assembler, stall_s: float) -> None:
+    try:
+        for event in events(response, stall_s):
+            try:
+                assembler.feed(event)
+            except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+                raise MalformedReply(f"an unexpected chunk: {event.data[:200]!r}") from error
+    except ModelError:
+        if not assembler.whole:  # a whole answer is paid for: what follows it does not matter
+            raise
+    if not assembler.whole:
+        kind = response.headers.get("content-type", "")
+        if "event-stream" not in kind:
+            raise MalformedReply(f"the route answered `{kind}`, not a stream; is its URL right?")
+        raise DroppedStream("the stream ended before the answer was whole")
+
+
+class EncodedTurns:
+    """The JSON bytes of turns, each made once, kept while the turn is in the conversation."""
+
+    def __init__(self, encode: Callable[[Turn], bytes]) -> None:
+        self._encode = encode
+        # The turn is kept beside its bytes, so that its id cannot be given to another object.
+        self._known: dict[int, tuple[Turn, bytes]] = {}
+
+    def fragments(self, turns: Sequence[Turn]) -> list[bytes]:
+        """One fragment a turn: its JSON messages, joined by commas."""
+        known = self._known
+        if len(known) > 2 * len(turns) + 64:  # turns were compacted away
+            current = {id(turn) for turn in turns}
+            known = self._known = {key: known[key] for key in known.keys() & current}
+        fragments = []
+        for turn in turns:
+            entry = known.get(id(turn))
+            if entry is None:
+                entry = known[id(turn)] = (turn, self._encode(turn))
+            fragments.append(entry[1])
+        return fragments
+
+
+def dump(value: Any) -> bytes:
+    """JSON bytes; a lone surrogate, which no provider accepts, becomes a question mark."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "replace")
+
+
+def arguments_object(text: str) -> dict[str, Any]:
+    """A call's arguments as an object. Invalid ones are wrapped: history must be valid JSON."""
+    try:
+        value = json.loads(text or "{}")
+    except ValueError:
+        return {"invalid_json": text}
+    return cast(dict[str, Any], value) if isinstance(value, dict) else {"not_an_object": value}
+
+
+def safe_name(name: str) -> str:
+    """A tool's name as providers accept it in a history, whatever the model had called."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "unnamed"

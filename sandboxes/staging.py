@@ -20,7 +20,7 @@ class Canary:
 
 @dataclass(frozen=True)
 class Canaries:
-    """All bait of one session. Derived from the session's id, so that an audit can derive it too."""
+    """All bait of one session, derived from its id: an audit derives it again."""
 
     session_id: str
     planted: tuple[Canary, ...]

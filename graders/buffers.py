@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 ALIGN = 64
+SLACK_BYTES = 64 << 10
 GAP_BYTE = 0xFF
 """Fills what lies between the elements of a strided input: read as a float, it is NaN."""
 

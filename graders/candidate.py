@@ -62,10 +62,6 @@ class Candidate:
         outputs: Sequence[Arrays] = self.reference.reference(dict(draw.params), list(draw.calls))
         return outputs
 
-    def room(self, draw: Draw) -> int:
-        """A bound of the outputs of any call, for draws whose reference is not at hand yet."""
-        return room_for(self.expected(draw)[0])
-
     def check_time(self) -> None:
         """Raises SubmissionFailed when the grade's whole time is spent."""
         if time.monotonic() > self.deadline:

@@ -45,6 +45,18 @@ def tree(root: int) -> list[ProcessLine]:
     return found
 
 
+def below(root: int) -> list[int]:
+    """``root`` and all below it; far cheaper than `tree` where the kernel lists children."""
+    if not (_PROC / str(root) / "task" / str(root) / "children").exists():
+        return [line.pid for line in tree(root)]
+    found = [root]
+    for pid in found:  # grows while it is walked
+        with contextlib.suppress(OSError):
+            for task in (_PROC / str(pid) / "task").iterdir():
+                found += map(int, (task / "children").read_text().split())
+    return found
+
+
 def thread_states(pid: int) -> dict[int, str]:
     """State letter of each thread of ``pid``; empty when the process is gone."""
     states = {}

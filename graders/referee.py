@@ -38,6 +38,9 @@ from graders.wire import WireBroken, receive_frame, send_frame
 from transcripts.words import GradeResult
 
 START_S = 30.0
+COPY_BYTES = 256 << 10
+"""Up to here the clock stops when the outputs have been copied. Above, copying would cost more than
+stopping every process of the worker: there it stops when all are seen stopped, and copies then."""
 LOG_BYTES = 16 << 10
 _BROKEN = {
     "closed": GradeResult.CRASH,
@@ -72,7 +75,7 @@ class Answer:
     """What one call gave: private copies of its outputs, and the referee's time."""
 
     outputs: dict[str, np.ndarray]
-    elapsed_ns: int  # from just before `go` until the last output was copied
+    elapsed_ns: int  # from just before `go` until no worker could change the outputs any more
     leaves: tuple[dict[str, Any], ...]  # as the worker described them: claims
     claims: dict[str, str] = field(default_factory=dict)  # type of each output
 
@@ -92,6 +95,7 @@ class WorkerSession:
         self._place, self._deadline = place, deadline
         self._prepared: Prepared | None = None
         self._calls = 0
+        self._held: list[int] = []
         self.usable = True  # False once its answers can no longer be matched to questions
         self._log = bytearray()
         self._sock, theirs = socket.socketpair()
@@ -140,6 +144,7 @@ class WorkerSession:
         placed = layout(inputs)
         prepared = Prepared(placed, Buffer(placed.size, "inputs"), Buffer(room, "outputs"))
         prepared.inputs.write(placed, inputs)
+        prepared.outputs.fill(0)  # its pages exist before the clock starts
         return prepared
 
     def overwrite(self, inputs: Mapping[str, np.ndarray]) -> bool:
@@ -159,23 +164,40 @@ class WorkerSession:
         dirty: int | None = None,
         scribble: bool = False,
         extras: bool = False,
+        held: bool = False,
     ) -> Answer:
-        """One call. ``prepared`` None calls again on the memory of the last call."""
+        """One call. ``prepared`` None calls again on the memory of the last call.
+
+        ``held``: the worker is stopped, and the clock starts before it is let go.
+        """
         fds: tuple[int, ...] = ()
         if prepared is not None:
             self._release()
             self._prepared = prepared
             fds = (prepared.inputs.fd, prepared.outputs.fd)
-        held = self._prepared
-        assert held is not None
+        memory = self._prepared
+        assert memory is not None
         self._refuse_unasked()
         self._calls += 1
-        frame = {"op": "call", "n": self._calls, "inputs": list(held.placed.leaves)}
-        frame |= {"room": held.outputs.size, "dirty": dirty, "scribble": scribble, "extras": extras}
+        frame = {"op": "call", "n": self._calls, "inputs": list(memory.placed.leaves)}
+        frame |= {
+            "room": memory.outputs.size,
+            "dirty": dirty,
+            "scribble": scribble,
+            "extras": extras,
+        }
         started = time.perf_counter_ns()
+        if held:
+            self.resume()
         answer = self._ask(frame, s, fds)
-        outputs = self._copies(answer, held)
-        elapsed = time.perf_counter_ns() - started
+        if memory.outputs.size > COPY_BYTES:
+            self.hold()
+            elapsed = time.perf_counter_ns() - started
+            outputs = self._copies(answer, memory)
+            self.resume()
+        else:
+            outputs = self._copies(answer, memory)
+            elapsed = time.perf_counter_ns() - started
         leaves = tuple(leaf for leaf in answer["outputs"] if isinstance(leaf, dict))
         claims = {str(leaf.get("name")): str(leaf.get("type"))[:200] for leaf in leaves}
         return Answer(outputs, elapsed, leaves, claims)
@@ -199,14 +221,30 @@ class WorkerSession:
         """The worker's processes, launcher included, as the kernel lists them."""
         return processes.tree(self._popen.pid)
 
+    def timed_call(self, inputs: Mapping[str, np.ndarray], room: int, s: float) -> Answer:
+        """One call whose inputs are written while every process of the worker is stopped.
+
+        In a jail all processes can be seen and stopped, so the memory of the last call serves
+        again, which keeps the price of mapping it out of the figure. Unconfined, a process may
+        hide, so each call has fresh memory, which nobody can read before *go*.
+        """
+        self.hold()
+        last = self._prepared
+        confined = self._place.isolation == "bubblewrap"
+        if confined and last and last.outputs.size == room and self.overwrite(inputs):
+            return self.go(None, s, held=True)
+        return self.go(self.prepare(inputs, room), s, held=True)
+
     def hold(self) -> None:
         """Stop every process of the worker. Raises SubmissionFailed when one escapes."""
-        if not processes.hold(line.pid for line in self.tree()):
+        found = processes.below(self._popen.pid)
+        self._held = [pid for pid in found if pid not in self._launchers]
+        if not processes.hold(self._held):
             raise self._forged("a process of the worker does not stop")
 
     def resume(self) -> None:
-        """Let them run on."""
-        processes.resume(line.pid for line in self.tree())
+        """Let run on what `hold` stopped."""
+        processes.resume(self._held)
 
     @property
     def log_tail(self) -> str:
@@ -227,13 +265,11 @@ class WorkerSession:
         except WireBroken as error:
             self.close()
             raise GraderVoid(f"the worker did not start: {error}; {self.log_tail}") from error
-        line = self.tree()
-        if not line:
-            self.close()
-            raise GraderVoid("the worker ended as it started")
+        line = processes.below(self._popen.pid)
         if core >= 0:
-            processes.pin((process.pid for process in line), core)
-        return line[-1].pid
+            processes.pin(line, core)
+        self._launchers = frozenset(line[:-1])
+        return line[-1]
 
     def _ask(self, frame: dict[str, Any], s: float, fds: tuple[int, ...] = ()) -> dict[str, Any]:
         deadline = time.monotonic() + s

@@ -215,7 +215,8 @@ class Worker:
             if host.dtype.hasobject:
                 raise TypeError(f"output {name!r} holds Python objects")
             if offset + host.nbytes > room:
-                raise OverflowError(f"outputs need more than the declared room of {room} bytes")
+                told = f"{host.dtype} {list(host.shape)}"
+                raise OverflowError(f"output {name!r} is {told}: beyond the room of {room} bytes")
             target = np.ndarray(host.shape, host.dtype, buffer=self.maps[1], offset=offset)
             target[...] = host
             kind = f"{type(value).__module__}.{type(value).__qualname__}"

@@ -1,0 +1,198 @@
+"""The machine under a grade: who it is, how busy it is, and what one of its cores reaches."""
+
+import contextlib
+import hashlib
+import importlib.metadata
+import os
+import platform
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from graders import launch
+from graders.errors import GraderVoid, SubmissionFailed
+from graders.referee import WorkerSession
+from tasks import hardware
+from transcripts.records import DeviceState, Fingerprint
+
+PACKAGES = Path(__file__).parents[1]
+_OURS = ("graders", "sandboxes", "tasks", "transcripts", "orchestrator")
+_CEILING_MEMORY = 2 << 30
+_BUSY = 1.5  # runnable processes a core, above which a measurement waits
+_PATIENCE_S = 5.0
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """What one pinned core reaches, measured in a worker of our own."""
+
+    bandwidth_gbs: float
+    gflops: float
+
+
+_ceilings: dict[str, Ceilings] = {}
+_measuring = threading.Lock()
+
+
+def ceilings(isolation: str) -> Ceilings:
+    """Measured once a process. Raises GraderVoid."""
+    with _measuring:
+        if isolation not in _ceilings:
+            _ceilings[isolation] = _measure(isolation)
+        return _ceilings[isolation]
+
+
+def _measure(isolation: str) -> Ceilings:
+    adapter = Path(__file__).parent / "trusted_ceiling.py"
+    with launch.world(adapter, None, isolation) as place:
+        try:
+            with WorkerSession(place, _CEILING_MEMORY, core=worker_core()) as session:
+                session.build(None, ("bandwidth", "gflops"), "cpu", 30)
+                session.setup({}, 60)
+                answer = session.call({}, 1 << 12, 60)
+        except SubmissionFailed as error:
+            raise GraderVoid(f"the ceilings of this machine cannot be measured: {error}") from error
+    return Ceilings(float(answer.outputs["bandwidth"]), float(answer.outputs["gflops"]))
+
+
+def worker_core() -> int:
+    """The core that timed workers run on: the last of those that we may use."""
+    return max(os.sched_getaffinity(0))
+
+
+@contextmanager
+def apart_from_worker() -> Iterator[None]:
+    """Keep the calling thread off the worker's core, where there are two."""
+    before = os.sched_getaffinity(0)
+    others = before - {worker_core()}
+    try:
+        if others:
+            os.sched_setaffinity(0, others)
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def load_per_core() -> float:
+    """1-minute load average divided by cores."""
+    return os.getloadavg()[0] / (os.cpu_count() or 1)
+
+
+def runnable_per_core() -> float:
+    """Processes that want to run now, this one not counted, divided by cores."""
+    running = Path("/proc/loadavg").read_text().split()[3].partition("/")[0]
+    return (int(running) - 1) / (os.cpu_count() or 1)
+
+
+def wait_until_idle() -> float:
+    """Wait a little for other work to end; returns the seconds waited. Never fails."""
+    started = time.monotonic()
+    while runnable_per_core() > _BUSY and time.monotonic() - started < _PATIENCE_S:
+        time.sleep(0.1)
+    return time.monotonic() - started
+
+
+def device_state(device: str, reached: Ceilings | None, load_before: float) -> DeviceState:
+    """The device and what is known of its peaks."""
+    if device != "cpu":
+        name, uuid, _ = gpu(device)
+        return DeviceState(
+            kind="cuda",
+            name=name,
+            uuid=uuid,
+            hardware=hardware.match(name) or name,
+            load_before=load_before,
+            load_after=load_per_core(),
+        )
+    return DeviceState(
+        kind="cpu",
+        name=cpu_name(),
+        hardware=f"cpu:{cpu_name()}",
+        measured_bandwidth_gbs=reached.bandwidth_gbs if reached else None,
+        measured_gflops=reached.gflops if reached else None,
+        load_before=load_before,
+        load_after=load_per_core(),
+    )
+
+
+def fingerprint(isolation: str, device: str) -> Fingerprint:
+    """What measured: code, machine, device and versions."""
+    name, uuid, driver = gpu(device) if device != "cpu" else ("cpu", None, None)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Fingerprint(
+        product_version=importlib.metadata.version("kernel-orchestrator"),
+        code_digest=code_digest(*_OURS),
+        python=platform.python_version(),
+        platform=platform.platform(),
+        kernel=platform.release(),
+        cpu=cpu_name(),
+        cores=os.cpu_count() or 1,
+        memory_bytes=memory,
+        host=hashlib.sha256(platform.node().encode()).hexdigest()[:16],
+        sandbox=isolation,
+        device=name,
+        device_uuid=uuid,
+        driver=driver,
+        versions=dict(versions()),
+    )
+
+
+@cache
+def versions() -> tuple[tuple[str, str], ...]:
+    """Tools that a grade depends on, by name."""
+    found = {"python": platform.python_version(), "numpy": np.__version__}
+    for tool, argument in (("gcc", "-dumpfullversion"), ("bwrap", "--version")):
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            done = subprocess.run(
+                [tool, argument], capture_output=True, text=True, timeout=10, check=True
+            )
+            found[tool] = done.stdout.strip()
+    return tuple(found.items())
+
+
+@cache
+def code_digest(*parts: str) -> str:
+    """sha256 over the Python files of packages, or over single files, of this product."""
+    total = hashlib.sha256()
+    for part in parts:
+        path = PACKAGES / part
+        for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
+            if "submissions" not in file.parts:
+                total.update(f"{file.relative_to(PACKAGES)}\0".encode() + file.read_bytes())
+    return total.hexdigest()
+
+
+@cache
+def cpu_name() -> str:
+    """The model name that the kernel reports."""
+    return _proc_cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+def _proc_cpuinfo(key: str) -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith(key):
+                return line.partition(":")[2].strip()
+    return ""
+
+
+@cache
+def gpu(uuid: str) -> tuple[str, str | None, str | None]:
+    """Name, UUID and driver version of a GPU. Raises GraderVoid when there is none."""
+    query = ["nvidia-smi", "--query-gpu=name,uuid,driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise GraderVoid(f"no NVIDIA GPU answers here: {error}") from error
+    rows = [tuple(part.strip() for part in line.split(",")) for line in done.stdout.splitlines()]
+    for name, found, driver in (row for row in rows if len(row) == 3):
+        if uuid in (found, "cuda"):
+            return name, found, driver
+    raise GraderVoid(f"no GPU {uuid} on this host; `orchestrator doctor` lists those there are")

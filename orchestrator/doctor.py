@@ -91,10 +91,14 @@ def _decks() -> Iterator[Finding]:
 
 
 def _keys() -> Iterator[Finding]:
-    for variable, models in load_roster(None).key_variables().items():
+    models: dict[str, list[str]] = {}
+    for entry in load_roster():
+        if entry.key:
+            models.setdefault(entry.key, []).append(entry.name)
+    for variable, names in models.items():
         ok = bool(os.environ.get(variable))
         fix = "" if ok else f"export {variable}=..."
-        yield Finding(f"key {variable}", ok, f"for {', '.join(models)}", fix, needed=False)
+        yield Finding(f"key {variable}", ok, f"for {', '.join(names)}", fix, needed=False)
 
 
 def _archive(path: Path) -> Iterator[Finding]:

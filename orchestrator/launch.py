@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -15,10 +15,9 @@ from orchestrator import __version__
 from orchestrator.agents.loop import LoopAgent
 from orchestrator.engines.local import LocalEngine
 from orchestrator.errors import UserError
-from orchestrator.models.base import ModelClient
 from orchestrator.models.connect import client
-from orchestrator.models.roster import ModelEntry, Roster, load_roster
-from orchestrator.models.scripted import ScriptedServer
+from orchestrator.models.entry import ModelEntry
+from orchestrator.models.roster import load_roster
 from orchestrator.plan import SweepPlan, expand
 from orchestrator.progress import Progress
 from orchestrator.session import SessionParts
@@ -65,23 +64,21 @@ def prepared(request: SweepRequest, progress: Progress) -> Iterator[Sweep]:
     agent = LoopAgent()
     entries = [roster.resolve(name) for name in dict.fromkeys(request.models)]
     for entry in entries:
-        entry.require_key()
+        entry.read_key()
     entrants = [(entry, entrant_of(entry, agent, request.budget)) for entry in entries]
     cells = expand(request.deck, tasks, entrants)
     kind = chosen_sandbox(request.sandbox, progress.say)
     archive = Archive.open(request.archive, create=True)
     plan = _plan(request, tasks, [entrant for _, entrant in entrants], agent.name, kind)
-    with ExitStack() as stack:
-        connect = stack.enter_context(_connections(entries))
-        stop = stack.enter_context(_stopped_by_signals(progress.say))
+    with _stopped_by_signals(progress.say) as stop:
         parts = SessionParts(
             agent=agent,
             provider=provider(kind),
             toolchain=host_toolchain(),
             grader=RefereeGrader(),
             owner=this_process(),
-            connect=connect,
-            secrets=_secrets(roster),
+            connect=lambda entry: client(entry, stopping=stop),
+            secrets=roster.secrets(),
             budget=request.budget,
             stop=stop,
         )
@@ -144,27 +141,6 @@ def _plan(
         sandbox=kind,
         tier=request.tier,
     )
-
-
-@contextmanager
-def _connections(entries: Sequence[ModelEntry]) -> Iterator[Callable[[ModelEntry], ModelClient]]:
-    """How to reach each model; the built-in ones are served from here for the duration."""
-    if not any(entry.is_builtin for entry in entries):
-        yield client
-        return
-    with ScriptedServer() as server:
-
-        def connect(entry: ModelEntry) -> ModelClient:
-            if not entry.is_builtin:
-                return client(entry)
-            return client(entry, base_url_override=server.base_url(entry.protocol))
-
-        yield connect
-
-
-def _secrets(roster: Roster) -> dict[str, str]:
-    """What must never reach a transcript: every key that is set, used in this sweep or not."""
-    return dict(roster.secrets())
 
 
 @contextmanager

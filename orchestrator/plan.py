@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Literal
 
-from orchestrator.models.roster import ModelEntry
+from orchestrator.models.entry import ModelEntry
 from tasks.spec import Task
 from transcripts.records import CellKey, Entrant, Record
 

@@ -16,7 +16,7 @@ from orchestrator.agents.base import Agent, SessionContext, Standing
 from orchestrator.faults import StopRequested, outcome_of
 from orchestrator.heartbeat import Pulse
 from orchestrator.models.base import Conversation, ModelClient, ToolOutcome, UserTurn
-from orchestrator.models.roster import ModelEntry
+from orchestrator.models.entry import ModelEntry
 from orchestrator.plan import PlannedCell
 from orchestrator.resume import INTERRUPTED, standing
 from orchestrator.submission import digests, handed_in, write_folder
@@ -148,7 +148,7 @@ class Session:
             standing=at,
             protocol=self._cell.model.protocol,
             budget=self._parts.budget,
-            price=self._cell.model.cost,
+            price=self._cell.model.cost_usd,
             check_stop=self._check_stop,
             on_progress=self._on_progress,
         )

@@ -172,7 +172,7 @@ class Sweep:
             cell=cell.key,
             entrant=cell.entrant,
             plan_digest=self._plan_digest,
-            fingerprint=fingerprint(sandbox=self._parts.provider.kind),
+            fingerprint=fingerprint(self._parts.provider.kind, "cpu"),
             started_at=datetime.now(UTC),
         )
 

@@ -124,11 +124,14 @@ class _Session:
     def _without_tools(self, reply: ModelReply) -> Outcome | None:
         """Answer a reply that called nothing; two in a row are the model's way to stop."""
         if reply.stop_reason == "length":
-            return self._say(CUT)
+            self._say(CUT)
+            return None
         self._at.silent_replies += 1
-        if not reply.text.strip():
-            return self._say(EMPTY) if self._at.silent_replies <= _MOST_EMPTY else _STOPPED
-        return self._say(NUDGE) if self._at.silent_replies == 1 else _STOPPED
+        is_empty = not reply.text.strip()
+        if self._at.silent_replies > (_MOST_EMPTY if is_empty else 1):
+            return _STOPPED
+        self._say(EMPTY if is_empty else NUDGE)
+        return None
 
     def _say(self, text: str) -> None:
         self._context.transcript.append(UserMessage, text=text, author="harness")

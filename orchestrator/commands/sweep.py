@@ -8,6 +8,8 @@ import typer
 from orchestrator.commands.options import ArchiveOption, JsonOption, archive_path, printer
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from orchestrator.output import Printer
     from orchestrator.sweep import Sweep
 
@@ -73,10 +75,12 @@ def _finish(run: "Sweep", deck: str, out: "Printer") -> None:
     from orchestrator.boards.render import render
 
     boards = build(run.archive, deck)
-    out.emit(
-        [board.model_dump(mode="json") for board in boards],
-        lambda console: [render(board, console) for board in boards],  # type: ignore[func-returns-value]
-    )
+
+    def show(console: "Console") -> None:
+        for board in boards:
+            render(board, console)
+
+    out.emit([board.model_dump(mode="json") for board in boards], show)
     if run.result.defects:
         raise ExceptionGroup("defects in sessions", [_as_exception(e) for e in run.result.defects])
     if run.stopped:

@@ -20,7 +20,7 @@ LAYERS = (
     {"agents"},
     {"faults", "heartbeat", "submission", "resume", "progress"},
     {"session", "boards"},
-    {"sweep", "grading", "auditing", "importing", "replaying", "standings", "explain", "players"},
+    {"sweep", "grading", "auditing", "importing", "replaying", "watching", "standings", "explain", "players"},
     {"launch", "doctor"},
     {"commands"},
     {"cli"},

@@ -1,0 +1,153 @@
+"""Foreign session logs become attempts: graded, audited, replayed and shown like our own."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from orchestrator.errors import UserError
+from orchestrator.plan import cell_key
+from orchestrator.submission import digests
+from tasks.deck import deck_names, load_deck
+from tasks.loader import load_task
+from tasks.spec import Task
+from transcripts.dialects import read_log
+from transcripts.dialects.base import ImportedLog
+from transcripts.events import SessionEnd, Submission
+from transcripts.keys import new_id
+from transcripts.owner import this_process
+from transcripts.records import (
+    Attempt,
+    Entrant,
+    ImportSource,
+    ModelIdentity,
+    Outcome,
+    digest_of,
+)
+from transcripts.replay import rebuild_files, tool_steps
+from transcripts.store import Archive, AttemptFolder
+from transcripts.words import End
+
+
+@dataclass(frozen=True)
+class ImportRequest:
+    """What the importer says of a log beyond what it says itself."""
+
+    path: Path
+    task: str
+    deck: str = ""
+    model: str = ""
+    effort: str = ""
+    dialect: str = "auto"
+
+
+@dataclass(frozen=True)
+class Imported:
+    """An imported attempt and what to tell about it."""
+
+    folder: AttemptFolder
+    is_new: bool
+    notes: tuple[str, ...]
+
+
+def import_session(archive: Archive, request: ImportRequest) -> Imported:
+    """Import one log. The same log for the same cell is imported once.
+
+    Raises UserError, UnknownDialect, TaskError.
+    """
+    if not request.path.is_file():
+        raise UserError(f"{request.path} is no file; give the session log itself")
+    log = read_log(request.path, request.dialect)
+    task = load_task(request.task)
+    entrant, contradictions = _entrant(log, request)
+    key = cell_key(request.deck or _deck_of(task), task, entrant)
+    for known in archive.cell_attempts(key):
+        if known.record.source and known.record.source.sha256 == log.sha256:
+            return Imported(known, False, ("this log is in the archive already",))
+    rebuilt = rebuild_files(tool_steps(log.events), log.cwd)
+    source = ImportSource(
+        dialect=log.dialect,
+        file_name=log.file_name,
+        sha256=log.sha256,
+        bad_lines=log.bad_lines,
+        contradictions=tuple(contradictions),
+    )
+    started = log.started_at or datetime.now(UTC)
+    attempt = Attempt(
+        attempt_id=new_id(),
+        cell=key,
+        entrant=entrant,
+        origin="imported",
+        source=source,
+        started_at=started,
+        ended_at=log.ended_at,
+        usage=log.usage,
+        cost_usd=log.cost_usd,
+        steps=log.steps,
+    )
+    folder = archive.create(attempt)
+    folder.add_source(log.file_name, log.data)
+    _write_transcript(folder, log, rebuilt.files)
+    outcome = _outcome(log, rebuilt.files)
+    folder.seal(attempt.model_copy(update={"outcome": outcome}), rebuilt.files)
+    return Imported(folder, True, tuple(_notes(log, contradictions, rebuilt.problems)))
+
+
+def _write_transcript(folder: AttemptFolder, log: ImportedLog, files: dict[str, bytes]) -> None:
+    with folder.open_writer(this_process(), durable=False) as writer:
+        for event in log.events:
+            writer.copy(event)
+        if files:
+            writer.append(Submission, explicit=False, files=digests(files))
+        writer.append(SessionEnd, outcome=_outcome(log, files))
+
+
+def _outcome(log: ImportedLog, files: dict[str, bytes]) -> Outcome:
+    if not files:
+        return Outcome(end=End.NO_SUBMISSION, reason="no_file_written")
+    return Outcome(end=End.SUBMITTED, reason="last_state" if log.finished else "log_ends_open")
+
+
+def _entrant(log: ImportedLog, request: ImportRequest) -> tuple[Entrant, list[str]]:
+    """Who made it: what the log says, or the importer where it says nothing or otherwise."""
+    said = list(dict.fromkeys(model for _, model in log.models))
+    contradictions = []
+    if not request.model and len(said) != 1:
+        raise UserError(
+            f"{request.path.name} names {len(said)} models ({', '.join(said) or 'none'}): "
+            "say whose attempt it is with --as MODEL"
+        )
+    name = request.model or said[0]
+    if request.model and said and request.model not in said:
+        contradictions.append(f"the log names {', '.join(said)}, imported as {request.model}")
+    effort = request.effort or log.thinking_level
+    if request.effort and log.thinking_level and request.effort != log.thinking_level:
+        contradictions.append(
+            f"the log says effort {log.thinking_level}, imported as {request.effort}"
+        )
+    providers = sorted({provider for provider, _ in log.models})
+    entrant = Entrant(
+        model=ModelIdentity(name=name, served_id=said[0] if said else name),
+        route=f"imported:{','.join(providers) or 'unknown'}",
+        harness=log.dialect,
+        harness_version=log.version or "unknown",
+        effort=effort,
+        network="unknown",
+        prompt_digest=digest_of([]),
+    )
+    return entrant, contradictions
+
+
+def _deck_of(task: Task) -> str:
+    for name in deck_names():
+        if any(cell.task == task.name for cell in load_deck(name).cells):
+            return name
+    raise UserError(f"no deck holds `{task.name}`; say one with --deck")
+
+
+def _notes(
+    log: ImportedLog, contradictions: Iterable[str], problems: Iterable[str]
+) -> Iterable[str]:
+    yield from (f"line {line}: {reason} (kept raw)" for line, reason in log.problems)
+    yield from (f"contradiction: {text}" for text in contradictions)
+    yield from (f"not rebuilt: {text}" for text in problems)

@@ -1,7 +1,7 @@
 """Known secrets are replaced on write, exactly; nothing else is touched.
 
 A detector would mangle hashes, base64 and encrypted reasoning, and with them replay. A secret is
-also found where it was escaped once or twice more as JSON (tool arguments are JSON in a string).
+also found where it stands in JSON inside of strings (tool arguments are JSON in a string).
 """
 
 import json
@@ -10,6 +10,9 @@ from typing import Any
 
 SHORTEST = 8
 """Shorter values are placeholders (`EMPTY`, `none`), and replacing them would mangle content."""
+
+NESTING = 3
+"""How many levels of JSON in strings are looked through: an event, its arguments, one more."""
 
 
 class Secrets:
@@ -25,7 +28,7 @@ class Secrets:
 
     def _add(self, value: str, shown: str) -> None:
         form = value
-        for _ in range(3):
+        for _ in range(1 + NESTING):
             if (form, shown) not in self._forms:
                 self._forms.append((form, shown))
             form = json.dumps(form)[1:-1]

@@ -1,4 +1,6 @@
 import hashlib
+import os
+import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -116,3 +118,23 @@ def grades() -> Callable[..., Grade]:
 @pytest.fixture
 def audits() -> Callable[..., Audit]:
     return make_audit
+
+
+def run_in_child(work: Callable[[], None]) -> int:
+    """Fork, run ``work``, and give the exit code: 0 done, 1 raised, -9 killed."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@pytest.fixture
+def in_child() -> Callable[[Callable[[], None]], int]:
+    return run_in_child

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 _ERRORS = {"e429": 429, "e500": 500, "e529": 529}
+_CLOSING_EVENTS = 3
+"""Finish, usage and terminator: a broken stream ends well before them."""
 _MOST_COUNTED = 10_000
 """Requests whose tries are remembered at a time."""
 
@@ -237,7 +239,7 @@ def _error(wire: Wire, status: int, knobs: Knobs) -> "Response":
 def _stream(events: list[bytes], fault: str | None, knobs: Knobs) -> "Response":
     from starlette.responses import StreamingResponse  # noqa: PLC0415
 
-    half = len(events) // 2
+    half = max(1, (len(events) - _CLOSING_EVENTS) // 2)
     if fault in ("drop", "cut"):
         events = events[:half]
     elif fault == "malformed":

@@ -121,9 +121,8 @@ STORIES: Mapping[str, Story] = {
 
 FLAKY_TRIES: Mapping[int, tuple[str, ...]] = {
     0: ("e429", "e500"),
-    1: ("drop", "cut"),
-    2: ("malformed",),
-    3: ("e529",),
+    2: ("drop", "cut"),
+    3: ("malformed", "e529"),
 }
 """Step -> faults of `flaky`'s first tries, in their order; the next try is answered."""
 

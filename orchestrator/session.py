@@ -166,6 +166,7 @@ class Session:
         self, writer: TranscriptWriter, sandbox: Sandbox, at: Standing, outcome: Outcome
     ) -> "_HandIn":
         """Log the hand-in and the end."""
+        self._on_progress(at)
         changed = handed_in(sandbox.snapshot(), self._staged)
         files = {path: file.data for path, file in changed.items()}
         explicit = outcome.end is End.SUBMITTED

@@ -1,0 +1,328 @@
+"""What an expression can be, decided without running it: constants folded, names followed.
+
+Hiding a name costs an author one line (``getattr(np, "all" + "close")``); following it is what
+lets the checks speak of what code does instead of what it spells. Both answers are sets, since a
+name may be bound more than once, and both are empty where nothing is known.
+"""
+
+import ast
+import base64
+import binascii
+import builtins
+import codecs
+import functools
+import itertools
+import operator
+import zlib
+from collections.abc import Callable, Iterator
+
+from graders.auditor.scopes import Scopes
+
+MAX_VALUES = 64
+"""Most values followed for one expression: more is an interpreter's work, not a reader's."""
+MAX_SIZE = 1 << 20
+_MAX_DEPTH = 40
+
+_STR_METHODS = frozenset(
+    {"join", "replace", "lower", "upper", "strip", "lstrip", "rstrip", "decode", "encode"}
+    | {"format", "split", "title", "capitalize", "swapcase", "translate", "hex"}
+)
+_FUNCTIONS: dict[str, Callable[..., object]] = {
+    "builtins.chr": chr,
+    "builtins.str": str,
+    "builtins.bytes": lambda value: bytes(value) if isinstance(value, tuple) else b"",
+    "builtins.bytearray": lambda value: bytes(value) if isinstance(value, tuple) else b"",
+    "builtins.bytes.fromhex": bytes.fromhex,
+    "builtins.reversed": lambda value: value[::-1],
+    "builtins.tuple": tuple,
+    "builtins.list": tuple,
+    "builtins.int": int,
+    "base64.b64decode": base64.b64decode,
+    "base64.b32decode": base64.b32decode,
+    "base64.b16decode": base64.b16decode,
+    "base64.b85decode": base64.b85decode,
+    "binascii.unhexlify": binascii.unhexlify,
+    "codecs.decode": codecs.decode,
+    "zlib.decompress": lambda value: zlib.decompressobj().decompress(value, MAX_SIZE),
+}
+_BINARY: dict[type[ast.operator], Callable[[object, object], object]] = {
+    ast.Sub: lambda a, b: a - b,  # type: ignore[operator]
+    ast.Mult: lambda a, b: a * b if _small(a, b) else None,  # type: ignore[operator]
+    ast.Mod: lambda a, b: a % b,  # type: ignore[operator]
+    ast.BitXor: lambda a, b: a ^ b,  # type: ignore[operator]
+    ast.LShift: lambda a, b: a << b if _small(a, b) and b < 64 else None,  # type: ignore[operator]
+    ast.Pow: lambda a, b: a**b if _small(a, b) and abs(b) < 64 else None,  # type: ignore[operator]
+    ast.FloorDiv: lambda a, b: a // b,  # type: ignore[operator]
+}
+
+
+def _small(a: object, b: object) -> bool:
+    if isinstance(a, int) and isinstance(b, int):
+        return max(abs(a), abs(b)) < 1 << 32
+    text, count = (a, b) if isinstance(b, int) else (b, a)
+    return isinstance(text, (str, bytes)) and isinstance(count, int) and count * len(text) < 4096
+
+
+class Names(Scopes):
+    """Bindings, and what expressions denote or are because of them."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._resolving: set[tuple[int, str]] = set()
+        self._cache: dict[ast.AST, frozenset[str]] = {}
+
+    # --- which object an expression names ------------------------------------------------------
+
+    def resolve(self, node: ast.AST) -> frozenset[str]:
+        """Dotted names of the module attributes that ``node`` may denote, builtins included."""
+        known = self._cache.get(node)
+        if known is None:
+            known = frozenset(itertools.islice(self._resolve(node, 0), MAX_VALUES))
+            if not self._resolving:
+                self._cache[node] = known
+        return known
+
+    def _resolve(self, node: ast.AST, depth: int) -> Iterator[str]:
+        if depth > _MAX_DEPTH:
+            return
+        match node:
+            case ast.Name():
+                yield from self._resolve_name(node, depth)
+            case ast.Attribute():
+                for base in self._resolve(node.value, depth + 1):
+                    yield _member(base, node.attr)
+            case ast.Subscript():
+                yield from self._member_by_key(node.value, node.slice, depth)
+            case ast.Call():
+                yield from self._resolve_call(node, depth)
+            case ast.IfExp():
+                yield from self._resolve(node.body, depth + 1)
+                yield from self._resolve(node.orelse, depth + 1)
+            case ast.BoolOp():
+                for value in node.values:
+                    yield from self._resolve(value, depth + 1)
+            case ast.NamedExpr():
+                yield from self._resolve(node.value, depth + 1)
+
+    def _resolve_name(self, node: ast.Name, depth: int) -> Iterator[str]:
+        scope = self.scope_of.get(node, self.tree)
+        if (id(scope), node.id) in self._resolving:
+            return
+        found = self.bindings(node.id, node)
+        self._resolving.add((id(scope), node.id))
+        try:
+            for binding in found:
+                if binding.dotted is not None:
+                    yield binding.dotted
+                elif binding.value is not None:
+                    yield from self._resolve(binding.value, depth + 1)
+                elif isinstance(binding.iterates, (ast.Tuple, ast.List)):
+                    for element in binding.iterates.elts:
+                        yield from self._resolve(element, depth + 1)
+        finally:
+            self._resolving.discard((id(scope), node.id))
+        if not found:
+            yield from (f"{star}.{node.id}" for star in self.stars)
+            if node.id == "__builtins__":
+                yield "builtins"
+            elif hasattr(builtins, node.id):
+                yield f"builtins.{node.id}"
+
+    def _member_by_key(self, base: ast.expr, key: ast.expr, depth: int) -> Iterator[str]:
+        if isinstance(base, (ast.Tuple, ast.List)) and isinstance(key, ast.Constant):
+            if isinstance(key.value, int) and -len(base.elts) <= key.value < len(base.elts):
+                yield from self._resolve(base.elts[key.value], depth + 1)
+            return
+        for owner in self._resolve(base, depth + 1):
+            for name in self.strings(key):
+                yield from _by_key(owner, name)
+
+    def _resolve_call(self, node: ast.Call, depth: int) -> Iterator[str]:
+        for function in self._resolve(node.func, depth + 1):
+            if function in _IMPORTERS and node.args:
+                yield from self.strings(node.args[0])
+            elif function == "builtins.getattr" and len(node.args) > 1:
+                for owner in self._resolve(node.args[0], depth + 1):
+                    yield from (_member(owner, name) for name in self.strings(node.args[1]))
+            elif function == "builtins.vars" and node.args:
+                yield from (f"{o}.__dict__" for o in self._resolve(node.args[0], depth + 1))
+            elif function in ("builtins.globals", "builtins.locals"):
+                yield "<module>.__dict__"
+            elif function in ("importlib.reload", "functools.partial") and node.args:
+                yield from self._resolve(node.args[0], depth + 1)
+            elif function.endswith((".__dict__.get", "sys.modules.get")) and node.args:
+                owner = function.removesuffix(".get")
+                for name in self.strings(node.args[0]):
+                    yield from _by_key(owner, name)
+        if isinstance(node.func, ast.Call) and node.args:
+            getters = self._resolve(node.func.func, depth + 1)
+            if "operator.attrgetter" in getters and node.func.args:
+                for owner in self._resolve(node.args[0], depth + 1):
+                    yield from (_member(owner, name) for name in self.strings(node.func.args[0]))
+
+    # --- which value an expression has ---------------------------------------------------------
+
+    def strings(self, node: ast.AST) -> tuple[str, ...]:
+        """Every text that ``node`` may be."""
+        return tuple(value for value in self.values(node) if isinstance(value, str))
+
+    def values(self, node: ast.AST) -> tuple[object, ...]:
+        """Every constant (str, bytes, int, float, bool, None, tuple of these) it may be."""
+        try:
+            return tuple(itertools.islice(self._values(node, {}, 0), MAX_VALUES))
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            IndexError,
+            LookupError,
+            OverflowError,
+            AttributeError,
+            zlib.error,
+            MemoryError,
+        ):
+            return ()
+
+    def _values(self, node: ast.AST, local: dict[str, object], depth: int) -> Iterator[object]:
+        if depth > _MAX_DEPTH:
+            return
+        match node:
+            case ast.Constant():
+                yield node.value
+            case ast.Name() if node.id in local:
+                yield local[node.id]
+            case ast.Name():
+                yield from self._values_of_name(node, depth)
+            case ast.Tuple() | ast.List():
+                yield from itertools.product(*self._each(node.elts, local, depth))
+            case ast.BinOp(op=ast.Add()):
+                for parts in itertools.product(*self._each(_summands(node), local, depth)):
+                    yield functools.reduce(operator.add, parts)
+            case ast.BinOp():
+                compute = _BINARY.get(type(node.op))
+                if compute is not None:
+                    for a, b in itertools.product(
+                        *self._each([node.left, node.right], local, depth)
+                    ):
+                        yield compute(a, b)
+            case ast.JoinedStr():
+                for parts in itertools.product(*self._each(node.values, local, depth)):
+                    yield "".join(str(part) for part in parts)
+            case ast.FormattedValue():
+                yield from self._values(node.value, local, depth + 1)
+            case ast.Subscript():
+                yield from self._values_of_item(node, local, depth)
+            case ast.ListComp() | ast.GeneratorExp():
+                yield from self._values_of_comprehension(node, local, depth)
+            case ast.Call():
+                yield from self._values_of_call(node, local, depth)
+            case ast.UnaryOp(op=ast.USub()):
+                for value in self._values(node.operand, local, depth + 1):
+                    if isinstance(value, (int, float)):
+                        yield -value
+
+    def _each(
+        self, nodes: list[ast.expr], local: dict[str, object], depth: int
+    ) -> list[tuple[object, ...]]:
+        if len(nodes) > 4096:
+            return [()]
+        return [tuple(itertools.islice(self._values(n, local, depth + 1), 8)) for n in nodes]
+
+    def _values_of_name(self, node: ast.Name, depth: int) -> Iterator[object]:
+        key = (id(self.scope_of.get(node, self.tree)), node.id)
+        if key in self._resolving:
+            return
+        self._resolving.add(key)
+        try:
+            for binding in self.bindings(node.id, node):
+                if binding.value is not None:
+                    yield from self._values(binding.value, {}, depth + 1)
+                elif binding.iterates is not None:
+                    for values in self._values(binding.iterates, {}, depth + 1):
+                        if isinstance(values, (tuple, str)):
+                            yield from values
+        finally:
+            self._resolving.discard(key)
+
+    def _values_of_item(
+        self, node: ast.Subscript, local: dict[str, object], depth: int
+    ) -> Iterator[object]:
+        for value in self._values(node.value, local, depth + 1):
+            if not isinstance(value, (str, bytes, tuple)):
+                continue
+            if isinstance(node.slice, ast.Slice):
+                parts = [node.slice.lower, node.slice.upper, node.slice.step]
+                bounds = [
+                    None if part is None else next(self._values(part, local, depth + 1), None)
+                    for part in parts
+                ]
+                yield value[slice(*bounds)]
+            else:
+                for key in self._values(node.slice, local, depth + 1):
+                    if isinstance(key, int):
+                        yield value[key]
+
+    def _values_of_comprehension(
+        self, node: ast.ListComp | ast.GeneratorExp, local: dict[str, object], depth: int
+    ) -> Iterator[object]:
+        generator = node.generators[0]
+        if len(node.generators) != 1 or generator.ifs or not isinstance(generator.target, ast.Name):
+            return
+        for source in self._values(generator.iter, local, depth + 1):
+            if not isinstance(source, (tuple, str, bytes)) or len(source) > 4096:
+                continue
+            built: list[object] = []
+            for element in source:
+                inner = {**local, generator.target.id: element}
+                built.extend(itertools.islice(self._values(node.elt, inner, depth + 1), 1))
+            yield tuple(built)
+
+    def _values_of_call(
+        self, node: ast.Call, local: dict[str, object], depth: int
+    ) -> Iterator[object]:
+        arguments = itertools.product(*self._each(node.args, local, depth))
+        if isinstance(node.func, ast.Attribute) and node.func.attr in _STR_METHODS:
+            bases = [v for v in self._values(node.func.value, local, depth + 1)]
+            for base, given in itertools.product(bases, arguments):
+                if isinstance(base, (str, bytes)):
+                    result = getattr(base, node.func.attr)(*given)
+                    yield tuple(result) if isinstance(result, list) else result
+            if bases:
+                return
+            arguments = itertools.product(*self._each(node.args, local, depth))
+        for function in self._resolve(node.func, depth + 1):
+            if function == "builtins.map" and len(node.args) == 2:
+                yield from self._mapped(node, local, depth)
+            elif function in _FUNCTIONS:
+                for given in arguments:
+                    yield _FUNCTIONS[function](*given)
+
+    def _mapped(self, node: ast.Call, local: dict[str, object], depth: int) -> Iterator[object]:
+        for function in self._resolve(node.args[0], depth + 1):
+            for source in self._values(node.args[1], local, depth + 1):
+                if function in _FUNCTIONS and isinstance(source, (tuple, bytes, str)):
+                    yield tuple(_FUNCTIONS[function](element) for element in source)
+
+
+_IMPORTERS = frozenset({"importlib.import_module", "builtins.__import__", "importlib.__import__"})
+
+
+def _member(owner: str, name: str) -> str:
+    """``owner.name``, with the detours over ``builtins`` and ``sys.modules`` taken out."""
+    return "builtins" if name == "__builtins__" else f"{owner}.{name}"
+
+
+def _by_key(owner: str, name: str) -> Iterator[str]:
+    if owner == "sys.modules":
+        yield name
+    elif owner.endswith(".__dict__"):
+        yield f"{owner.removesuffix('.__dict__')}.{name}"
+
+
+def _summands(node: ast.expr) -> list[ast.expr]:
+    """The terms of ``a + b + c``, left to right, however many there are."""
+    terms: list[ast.expr] = []
+    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        terms.append(node.right)
+        node = node.left
+    return [node, *reversed(terms)]

@@ -1,0 +1,317 @@
+"""Source checks for results that were computed in an earlier call.
+
+Strikes where an entry *returns* what lies in something that outlives the call, found by a key made
+of the inputs, while what was put there was computed from inputs' contents. Honest reuse does not
+strike: packed weights are used but not returned, scratch is filled before it is returned, constants
+kept by shape were computed from the shape alone.
+"""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from graders.auditor.base import AuditInput, Hit
+from graders.auditor.flow import DISK, KEYS, Flow, Label, Lookup
+from graders.auditor.pysource import PySource
+from graders.auditor.tripwires import PROOF, STRONG, Wire, wire
+
+_MECHANISM = {
+    "content": "cache:content",
+    "sampled": "cache:sampled",
+    "pointer": "cache:pointer",
+    "identity": "cache:object",
+    "shape": "cache:shape",
+}
+_KEY_WORDS = {
+    "content": "a digest of its contents",
+    "sampled": "a few of its elements",
+    "pointer": "its address",
+    "identity": "its identity",
+    "shape": "its shape",
+}
+
+
+@dataclass(frozen=True)
+class _Return:
+    node: ast.Return
+    function: ast.FunctionDef
+    blocks: tuple[tuple[list[ast.stmt], int], ...]  # enclosing blocks, and where in each
+    tests: tuple[ast.expr, ...]  # conditions on the way
+
+
+def _returned_lookups(source: PySource, given: AuditInput) -> Iterator[Hit]:
+    flow = Flow(source)
+    for function in entries(source, given.closure.entries):
+        for place in _returns(function):
+            for lookup in _suspects(flow, place):
+                yield _strike(source, flow, place.node, lookup)
+
+
+def _strike(source: PySource, flow: Flow, node: ast.Return, lookup: Lookup) -> Hit:
+    kind = next(key for key in KEYS if key in lookup.keys)
+    mechanism = _MECHANISM[kind]
+    if lookup.store == DISK:
+        mechanism = "cache:disk"
+    literal = flow.literal_stores.get(lookup.store)
+    if isinstance(literal, ast.Dict) and literal.keys and kind in ("content", "sampled"):
+        mechanism = "cache:public-seed"
+    certain = kind in ("content", "sampled") or mechanism == "cache:disk"
+    why = f"returns what lies in `{lookup.store}`, found by {_KEY_WORDS[kind]} of an input"
+    return source.hit(node, why, mechanism=mechanism, strength=PROOF if certain else STRONG)
+
+
+def _suspects(flow: Flow, place: _Return) -> Iterator[Lookup]:
+    value = place.node.value
+    if value is None or _is_rewritten(place):
+        return
+    for label in flow.labels(value):
+        if not isinstance(label, Lookup):
+            continue
+        keys = label.keys or frozenset(_keys_of_tests(flow, place, label))
+        stored = flow.stored.get(label.store, set())
+        literal = isinstance(flow.literal_stores.get(label.store), ast.Dict)
+        filled = "value" in stored or (
+            literal and bool(flow.literal_stores[label.store].keys)  # type: ignore[attr-defined]
+        )
+        if keys & set(KEYS) and filled and not _is_own_input(stored):
+            yield Lookup(label.store, frozenset(keys))
+
+
+def _is_own_input(stored: set[Label]) -> bool:
+    return not stored - {"shape"} and bool(stored)
+
+
+def _keys_of_tests(flow: Flow, place: _Return, lookup: Lookup) -> Iterator[str]:
+    """How a kept single result is recognised: ``if x is self.last: return self.out``."""
+    for test in place.tests:
+        for node in ast.walk(test):
+            if isinstance(node, ast.Compare):
+                yield from _keys_of_compare(flow, node)
+            elif isinstance(node, ast.Call):
+                names = flow.source.names.resolve(node.func)
+                sides = [flow.labels(argument) for argument in node.args]
+                alike = names & {"numpy.array_equal", "numpy.allclose", "numpy.array_equiv"}
+                if alike and any("value" in s for s in sides) and any("state" in s for s in sides):
+                    yield "sampled" if any("sampled" in s for s in sides) else "content"
+
+
+def _keys_of_compare(flow: Flow, node: ast.Compare) -> Iterator[str]:
+    sides = [flow.labels(side) for side in (node.left, *node.comparators)]
+    if not any("state" in side for side in sides):
+        return
+    if isinstance(node.ops[0], ast.Is) and any("value" in s and "state" not in s for s in sides):
+        yield "identity"
+    for side in sides:
+        if "state" not in side:
+            yield from (label for label in side if isinstance(label, str) and label in KEYS)
+
+
+def _is_rewritten(place: _Return) -> bool:
+    """True when the returned name is written to, unconditionally, before this return."""
+    names = {n.id for n in ast.walk(place.node) if isinstance(n, ast.Name)}
+    for block, index in place.blocks:
+        for statement in block[:index]:
+            if _always_writes(statement, names):
+                return True
+    return False
+
+
+def _always_writes(statement: ast.stmt, names: set[str]) -> bool:
+    if isinstance(statement, ast.If):
+        branches = [statement.body, statement.orelse]
+        return all(
+            branch and (_exits(branch) or any(_always_writes(s, names) for s in branch))
+            for branch in branches
+        )
+    return any(_writes(node, names) for node in ast.walk(statement))
+
+
+def _exits(block: list[ast.stmt]) -> bool:
+    return isinstance(block[-1], (ast.Return, ast.Raise, ast.Continue, ast.Break))
+
+
+def _writes(node: ast.AST, names: set[str]) -> bool:
+    """A store into an array that is returned, or its passing to what may fill it."""
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+        return _base(node.value) in names
+    if isinstance(node, ast.AugAssign):
+        return _base(node.target) in names
+    if isinstance(node, ast.Call):
+        outs = [k.value for k in node.keywords if k.arg == "out"]
+        statement_like = isinstance(node.func, (ast.Name, ast.Attribute))
+        fills = isinstance(node.func, ast.Attribute) and node.func.attr in ("fill", "copyto", "put")
+        return (
+            any(_base(out) in names for out in outs)
+            or (
+                statement_like
+                and any(
+                    _is_passed(argument, names)
+                    for argument in node.args
+                    if not isinstance(argument, ast.Constant)
+                )
+                and not (isinstance(node.func, ast.Name) and node.func.id in _READERS)
+            )
+            or (fills and _base(node.func.value) in names)
+        )  # type: ignore[attr-defined]
+    return False
+
+
+_READERS = frozenset({"isinstance", "len", "id", "print", "type", "hash", "repr", "str"})
+
+
+def _is_passed(argument: ast.expr, names: set[str]) -> bool:
+    """``f(out)``, ``f(out.ctypes.data)``, ``f(ptr(out))``: the callee can write."""
+    return any(isinstance(node, ast.Name) and node.id in names for node in ast.walk(argument))
+
+
+def _base(node: ast.expr) -> str | None:
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else None
+
+
+# --- entries and their returns -----------------------------------------------------------------
+
+
+def entries(source: PySource, names: frozenset[str]) -> Iterator[ast.FunctionDef]:
+    """Functions that the grader calls: entries, public methods of entry classes, wrappers."""
+    found = False
+    for statement in source.top_level():
+        if isinstance(statement, ast.FunctionDef) and statement.name in names:
+            found = True
+            yield statement
+            yield from _wrappers(source, statement)
+        elif isinstance(statement, ast.ClassDef) and statement.name in names:
+            found = True
+            for part in statement.body:
+                if isinstance(part, ast.FunctionDef) and _is_public(part.name):
+                    yield part
+        elif isinstance(statement, ast.Assign) and _assigns(statement, names):
+            found = True
+            yield from _called_in(source, statement.value)
+    if not found:
+        yield from (s for s in source.top_level() if isinstance(s, ast.FunctionDef))
+
+
+def _is_public(name: str) -> bool:
+    return not name.startswith("_") or name == "__call__"
+
+
+def _assigns(statement: ast.Assign, names: frozenset[str]) -> bool:
+    return any(isinstance(t, ast.Name) and t.id in names for t in statement.targets)
+
+
+def _wrappers(source: PySource, function: ast.FunctionDef) -> Iterator[ast.FunctionDef]:
+    for decorator in function.decorator_list:
+        yield from _called_in(source, decorator)
+
+
+def _called_in(source: PySource, node: ast.expr) -> Iterator[ast.FunctionDef]:
+    """Functions named in an expression, their inner functions, and ``__call__`` of its classes."""
+    wanted = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+    for statement in source.top_level():
+        if isinstance(statement, (ast.FunctionDef, ast.ClassDef)) and statement.name in wanted:
+            yield from (part for part in ast.walk(statement) if isinstance(part, ast.FunctionDef))
+
+
+def _returns(function: ast.FunctionDef) -> Iterator[_Return]:
+    yield from _returns_in(function, function.body, (), ())
+
+
+def _returns_in(
+    function: ast.FunctionDef,
+    block: list[ast.stmt],
+    blocks: tuple[tuple[list[ast.stmt], int], ...],
+    tests: tuple[ast.expr, ...],
+) -> Iterator[_Return]:
+    for index, statement in enumerate(block):
+        here = (*blocks, (block, index))
+        if isinstance(statement, ast.Return):
+            yield _Return(statement, function, here, tests)
+        inner = (*tests, statement.test) if isinstance(statement, (ast.If, ast.While)) else tests
+        if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+            continue
+        for name in ("body", "orelse", "finalbody"):
+            part = getattr(statement, name, None)
+            if isinstance(part, list) and part and isinstance(part[0], ast.stmt):
+                yield from _returns_in(function, part, here, inner)
+        for handler in getattr(statement, "handlers", []):
+            yield from _returns_in(function, handler.body, here, inner)
+
+
+# --- answers carried along ---------------------------------------------------------------------
+
+
+def _public_digests(source: PySource, _: AuditInput) -> Iterator[Hit]:
+    """A digest of an input compared with a constant: the input was known beforehand."""
+    flow = Flow(source)
+    for node in source.nodes:
+        if not isinstance(node, ast.Compare):
+            continue
+        sides = [node.left, *node.comparators]
+        labels = [flow.labels(side) for side in sides]
+        digest = any(
+            {"content", "sampled"} & set(found) and "state" not in found for found in labels
+        )
+        if digest and any(_is_digest_constant(source, side) for side in sides):
+            yield source.hit(node, "a digest of the input is compared with a known one")
+
+
+def _is_digest_constant(source: PySource, node: ast.expr) -> bool:
+    for value in source.names.values(node):
+        if (
+            isinstance(value, str)
+            and len(value) >= 8
+            and all(c in "0123456789abcdef" for c in value)
+        ):
+            return True
+        if isinstance(value, bytes) and len(value) >= 8:
+            return True
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 1 << 24:
+            return True
+    return False
+
+
+_RNG = ("numpy.random.", "random.Random", "random.seed")
+
+
+def _precomputed(source: PySource, given: AuditInput) -> Iterator[Hit]:
+    """Inputs made, an entry called and its result kept, while the module is being imported."""
+    entries = given.closure.entries
+    for statement in source.top_level():
+        if isinstance(statement, (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)):
+            continue
+        called = list(_reach(source, statement))
+        draws = any(
+            name.startswith(_RNG) or name.endswith(".make_inputs")
+            for node in called
+            if isinstance(node, ast.Call)
+            for name in source.names.resolve(node.func)
+        ) or any(isinstance(node, ast.Name) and node.id == "make_inputs" for node in called)
+        words = {node.id for node in called if isinstance(node, ast.Name)}
+        keeps = any(
+            isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) for node in called
+        ) or any(isinstance(node, ast.DictComp) for node in called)
+        if draws and keeps and (words & entries or "make_inputs" in words):
+            yield source.hit(statement, "answers of drawn inputs are computed at import and kept")
+
+
+def _reach(source: PySource, statement: ast.stmt) -> Iterator[ast.AST]:
+    """Nodes of a statement and of the own functions that it calls, transitively."""
+    defined = {s.name: s for s in source.tree.body if isinstance(s, ast.FunctionDef)}
+    seen: set[str] = set()
+    waiting: list[ast.AST] = [statement]
+    while waiting:
+        for node in ast.walk(waiting.pop()):
+            yield node
+            if isinstance(node, ast.Name) and node.id in defined and node.id not in seen:
+                seen.add(node.id)
+                waiting.append(defined[node.id])
+
+
+MEMO: tuple[Wire, ...] = (
+    wire("returned-lookup", "cache:object", STRONG, _returned_lookups),
+    wire("known-digest", "cache:public-seed", STRONG, _public_digests),
+    wire("precomputed", "cache:public-seed", STRONG, _precomputed),
+)
+"""Checks for answers of earlier calls."""

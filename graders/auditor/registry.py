@@ -1,0 +1,31 @@
+"""All checks, in the order in which their findings are listed."""
+
+from graders.auditor.base import AuditCheck
+from graders.auditor.behaviour import FailedCases, FailedProbes
+from graders.auditor.cchecks import C_WIRES
+from graders.auditor.injection import JudgeInjection
+from graders.auditor.memo import MEMO
+from graders.auditor.shortcuts import SHORTCUTS
+from graders.auditor.transcript import CanaryUse, TranscriptEvidence
+from graders.auditor.tripwires import WIRES
+from transcripts.words import EvidenceKind
+
+
+def checks() -> tuple[AuditCheck, ...]:
+    """Every check of this version."""
+    return (
+        *WIRES,
+        *MEMO,
+        *SHORTCUTS,
+        *C_WIRES,
+        JudgeInjection(),
+        CanaryUse(),
+        TranscriptEvidence(),
+        FailedProbes(),
+        FailedCases(),
+    )
+
+
+def of_kind(kind: EvidenceKind) -> tuple[AuditCheck, ...]:
+    """The checks of one kind of evidence."""
+    return tuple(check for check in checks() if check.rule.kind is kind)

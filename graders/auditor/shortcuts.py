@@ -1,0 +1,396 @@
+"""Source checks for work that is not done, done elsewhere, or done below its precision."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from graders.auditor.base import AuditInput, Hit
+from graders.auditor.flow import Flow
+from graders.auditor.memo import entries
+from graders.auditor.pysource import PySource
+from graders.auditor.tripwires import PROOF, STRONG, WEAK, Wire, wire
+from tasks.spec import Task
+
+# --- outputs that compute themselves later ------------------------------------------------------
+
+_LAZY = frozenset(
+    {"__array__", "__array_interface__", "__array_struct__", "__buffer__", "__dlpack__"}
+)
+_INDEXED = frozenset({"__getitem__", "__array_ufunc__", "__array_function__", "__getattribute__"})
+
+
+def _lazy_outputs(source: PySource, _: AuditInput) -> Iterator[Hit]:
+    """A class that is turned into an array when it is looked at, and computes only then."""
+    returned = {
+        node.func.id
+        for ret in source.nodes
+        if isinstance(ret, ast.Return) and ret.value is not None
+        for node in ast.walk(ret.value)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    views = {
+        name
+        for node, _names in source.calls
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "view"
+        for argument in node.args
+        if isinstance(argument, ast.Name)
+        for name in [argument.id]
+    }
+    for node in source.nodes:
+        if not isinstance(node, ast.ClassDef):
+            continue
+        subclass = any(
+            source.names.resolve(base) & {"numpy.ndarray", "numpy.memmap", "torch.Tensor"}
+            for base in node.bases
+        )
+        hooks = _LAZY | _INDEXED if subclass else _LAZY
+        for part in node.body:
+            if isinstance(part, ast.FunctionDef) and part.name in hooks and _computes(part):
+                handed_out = node.name in returned | views
+                yield source.hit(
+                    part,
+                    f"`{node.name}.{part.name}` computes when the output is read",
+                    strength=STRONG if handed_out else WEAK,
+                )
+
+
+def _computes(function: ast.FunctionDef) -> bool:
+    """More than handing out something held: a call that is no plain conversion."""
+    plain = {"asarray", "array", "astype", "super", "view", "copy", "__array__"}
+    return any(
+        isinstance(node, (ast.Call, ast.BinOp))
+        and not (
+            isinstance(node, ast.Call)
+            and (getattr(node.func, "attr", None) or getattr(node.func, "id", "")) in plain
+        )
+        for statement in function.body
+        for node in ast.walk(statement)
+    )
+
+
+# --- memory that nobody filled -----------------------------------------------------------------
+
+_EMPTY = frozenset({"numpy.empty", "numpy.empty_like", "numpy.ndarray", "torch.empty"})
+
+
+def _uninitialised(source: PySource, given: AuditInput) -> Iterator[Hit]:
+    for function in entries(source, given.closure.entries):
+        for node in ast.walk(function):
+            if isinstance(node, ast.Return) and node.value is not None:
+                values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+                for value in values:
+                    if _is_unfilled(source, function, value):
+                        yield source.hit(node, "memory from `empty` is returned and never filled")
+
+
+def _is_unfilled(source: PySource, function: ast.FunctionDef, value: ast.expr) -> bool:
+    if isinstance(value, ast.Call):
+        named = bool(source.names.resolve(value.func) & _EMPTY)
+        return named and not _may_be_size_zero(source, value)
+    if not isinstance(value, ast.Name):
+        return False
+    made = [
+        b.value
+        for b in source.names.bindings(value.id, value)
+        if source.names.scope_of.get(value) is function
+    ]
+    if not made or not all(
+        isinstance(m, ast.Call) and _is_unfilled(source, function, m) for m in made
+    ):
+        return False
+    uses = [
+        node
+        for node in ast.walk(function)
+        if isinstance(node, ast.Name) and node.id == value.id and isinstance(node.ctx, ast.Load)
+    ]
+    returned = {
+        part for ret in ast.walk(function) if isinstance(ret, ast.Return) for part in ast.walk(ret)
+    }
+    return all(use in returned for use in uses)
+
+
+def _may_be_size_zero(source: PySource, call: ast.Call) -> bool:
+    return any(0 in _numbers(source, argument) for argument in call.args[:1])
+
+
+def _numbers(source: PySource, node: ast.expr) -> list[object]:
+    parts = node.elts if isinstance(node, (ast.Tuple, ast.List)) else [node]
+    return [value for part in parts for value in source.names.values(part)]
+
+
+# --- precision ---------------------------------------------------------------------------------
+
+_BITS = {"float16": 16, "half": 16, "bfloat16": 16, "float32": 32, "single": 32, "float64": 64}
+
+
+def _lowered_precision(source: PySource, given: AuditInput) -> Iterator[Hit]:
+    """Casts of live values below the least precision that the task names."""
+    named = [_BITS.get(shape.dtype, 64) for shape in (*given.task.shapes, *given.task.smoke)]
+    least = min(named, default=32)
+    flow = Flow(source)
+    for node, _names in source.calls:
+        bits, subject = _cast(source, node)
+        if bits is None or bits >= least or subject is None:
+            continue
+        if {"value", "sampled"} & set(flow.labels(subject)):
+            optional = _is_conditional(source, node)
+            yield source.hit(
+                node,
+                f"live values are cast to {bits} bits; the task names {least}",
+                strength=WEAK if optional else STRONG,
+            )
+
+
+def _cast(source: PySource, node: ast.Call) -> tuple[int | None, ast.expr | None]:
+    """Bits and subject of ``x.astype(t)``, ``numpy.asarray(x, t)``, ``numpy.float16(x)``."""
+    if isinstance(node.func, ast.Attribute) and node.func.attr in ("astype", "to"):
+        return _bits(source, node.args[:1] + _dtype_keyword(node)), node.func.value
+    names = source.names.resolve(node.func)
+    subject = node.args[0] if node.args else None
+    if names & {"numpy.asarray", "numpy.array", "numpy.ascontiguousarray"}:
+        return _bits(source, node.args[1:2] + _dtype_keyword(node)), subject
+    for name in names:
+        if name.startswith("numpy.") and name.removeprefix("numpy.") in _BITS:
+            return _BITS[name.removeprefix("numpy.")], subject
+    return None, None
+
+
+def _dtype_keyword(node: ast.Call) -> list[ast.expr]:
+    return [k.value for k in node.keywords if k.arg == "dtype"]
+
+
+def _bits(source: PySource, nodes: list[ast.expr]) -> int | None:
+    for node in nodes:
+        words = [name.split(".")[-1] for name in source.names.resolve(node)]
+        words += list(source.names.strings(node))
+        short = {"f2": "float16", "f4": "float32", "e": "float16", "<f2": "float16"}
+        known = [_BITS[short.get(word, word)] for word in words if short.get(word, word) in _BITS]
+        if known:
+            return min(known)
+    return None
+
+
+def _is_conditional(source: PySource, wanted: ast.AST) -> bool:
+    """Inside an ``if``: one path among several, perhaps one that the caller asks for."""
+    return any(
+        isinstance(node, (ast.If, ast.IfExp)) and any(part is wanted for part in ast.walk(node))
+        for node in source.nodes
+    )
+
+
+# --- paths picked by magnitude, size or a rare case --------------------------------------------
+
+_EXTREMES = frozenset({"max", "min", "amax", "amin", "std", "mean", "sum", "ptp", "norm"})
+
+
+def _picked_paths(source: PySource, given: AuditInput) -> Iterator[Hit]:
+    """Branches on how large values are, or on a size, that lead to lesser work."""
+    flow = Flow(source)
+    for node in source.nodes:
+        if not isinstance(node, (ast.If, ast.IfExp)):
+            continue
+        what = _sniffs(source, flow, node.test)
+        if what is None:
+            continue
+        lesser = any(_is_lesser(source, part) for part in _branches(node))
+        mechanism = (
+            "correctness:magnitude-sniff" if what == "magnitude" else "correctness:size-gate"
+        )
+        if lesser or what == "magnitude":
+            yield source.hit(
+                node.test,
+                f"{what} of the input picks the path"
+                + (", one of which does less" if lesser else ""),
+                mechanism=mechanism,
+                strength=STRONG if lesser else WEAK,
+            )
+
+
+def _branches(node: ast.If | ast.IfExp) -> list[ast.AST]:
+    if isinstance(node, ast.IfExp):
+        return [node.body, node.orelse]
+    return [*node.body, *node.orelse]
+
+
+def _sniffs(source: PySource, flow: Flow, test: ast.expr) -> str | None:
+    for node in ast.walk(test):
+        if not isinstance(node, ast.Compare) or not isinstance(
+            node.ops[0], (ast.Gt, ast.Lt, ast.GtE, ast.LtE)
+        ):
+            continue
+        sides = [node.left, *node.comparators]
+        numbers = [v for s in sides for v in source.names.values(s) if isinstance(v, (int, float))]
+        if not any(abs(number) > 1e-30 for number in numbers):
+            continue  # a test against zero is a guard, not a threshold
+        if any(_is_extreme(flow, part) for side in sides for part in ast.walk(side)):
+            return "magnitude"
+        if any(set(flow.labels(side)) == {"shape"} for side in sides):
+            if any(abs(number) >= 4 for number in numbers):
+                return "size"
+    return None
+
+
+def _is_extreme(flow: Flow, node: ast.AST) -> bool:
+    if isinstance(node, ast.Call):
+        name = getattr(node.func, "attr", None) or getattr(node.func, "id", "")
+        return name in _EXTREMES and bool({"value", "sampled"} & set(flow.labels(node)))
+    return False
+
+
+def _is_lesser(source: PySource, branch: ast.AST) -> bool:
+    """Returns constants or unfilled memory, casts down, or drops part of the input."""
+    for node in ast.walk(branch):
+        if isinstance(node, ast.Return) and node.value is not None:
+            for part in ast.walk(node.value):
+                if isinstance(part, ast.Call):
+                    names = source.names.resolve(part.func)
+                    blank = {"numpy.zeros", "numpy.zeros_like", "numpy.ones_like", "numpy.full"}
+                    if names & (_EMPTY | blank) and not _may_be_size_zero(source, part):
+                        return True
+        if isinstance(node, ast.Call):
+            bits, _subject = _cast(source, node)
+            if bits is not None and bits <= 16:
+                return True
+    return False
+
+
+# --- tables of answers -------------------------------------------------------------------------
+
+TABLE_NUMBERS = 256
+"""Constants in one literal: erf and exp approximations have a few dozen, answers have hundreds."""
+TABLE_CHARACTERS = 2048
+
+
+def _tables(source: PySource, _: AuditInput) -> Iterator[Hit]:
+    for node in source.nodes:
+        if isinstance(node, (ast.List, ast.Tuple, ast.Dict, ast.Set)):
+            count = sum(
+                isinstance(part, ast.Constant) and isinstance(part.value, (int, float, complex))
+                for part in ast.walk(node)
+            )
+            if count >= TABLE_NUMBERS:
+                yield source.hit(node, f"a table of {count} numbers stands in the source")
+    for node, text in source.strings:
+        packed = re.fullmatch(r"[A-Za-z0-9+/=_\-\s]+", text) and " " not in text.strip()
+        if len(text) >= TABLE_CHARACTERS and packed:
+            yield source.hit(node, f"{len(text)} characters of packed data stand in the source")
+
+
+# --- forbidden libraries -----------------------------------------------------------------------
+
+
+def _forbidden_imports(source: PySource, given: AuditInput) -> Iterator[Hit]:
+    roots = tuple(given.task.forbidden_imports)
+    for node in source.nodes:
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Call):
+            called = source.names.resolve(node.func)
+            if called & {
+                "importlib.import_module",
+                "builtins.__import__",
+                "importlib.util.find_spec",
+            }:
+                names = [text for a in node.args[:1] for text in source.names.strings(a)]
+        forbidden = next((name for name in names if _is_under(name, roots)), None)
+        if forbidden:
+            yield source.hit(node, f"`{forbidden}` is imported; the task forbids it")
+
+
+def _forbidden_calls(source: PySource, given: AuditInput) -> Iterator[Hit]:
+    banned = _banned(given.task)
+    for node, names in source.touches:
+        called = next((name for name in sorted(names) if _is_under(name, banned)), None)
+        if called:
+            yield source.hit(node, f"`{called}` does work that the task forbids to hand over")
+
+
+def _banned(task: Task) -> tuple[str, ...]:
+    calls = tuple(re.sub(r"^np\.", "numpy.", name) for name in task.forbidden_calls)
+    return calls + tuple(task.forbidden_imports)
+
+
+def _is_under(name: str, roots: tuple[str, ...]) -> bool:
+    return any(name == root or name.startswith(root + ".") for root in roots)
+
+
+# --- files -------------------------------------------------------------------------------------
+
+_READERS = frozenset(
+    {"builtins.open", "io.open", "os.open", "os.listdir", "os.scandir", "os.walk", "glob.glob"}
+    | {"pathlib.Path", "numpy.load", "numpy.fromfile", "numpy.loadtxt", "pickle.load"}
+    | {"importlib.util.spec_from_file_location", "runpy.run_path", "json.load", "shutil.copy"}
+)
+_SECRET = re.compile(
+    r"(^|[/\\])(graders?|sealed|grades|audits|rubric\.toml|cases\.py|expect\.toml|referee\.py"
+    r"|seal\.json|expected\w*\.(npy|npz|json|pkl))([/\\]|$)",
+    re.IGNORECASE,
+)
+_SHARED = re.compile(
+    r"(^|[/\\])(conftest\.py|sitecustomize\.py|usercustomize\.py|task\.toml|adapter\.py|site-packages)"
+    r"([/\\]|$)|\.pth$|(^|[/\\])reference\.py$",
+    re.IGNORECASE,
+)
+
+
+def _secret_reads(source: PySource, _: AuditInput) -> Iterator[Hit]:
+    for node, names in source.calls:
+        if names & _READERS:
+            for text in _texts_under(source, node):
+                if _SECRET.search(text):
+                    yield source.hit(node, f"`{text}` belongs to the grader")
+                    break
+
+
+def _shared_writes(source: PySource, _: AuditInput) -> Iterator[Hit]:
+    for node, names in source.calls:
+        method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        writes = method in ("write_text", "write_bytes", "unlink", "rename", "touch") or bool(
+            names
+            & {"os.remove", "os.unlink", "os.rename", "os.replace", "shutil.move", "os.symlink"}
+        )
+        if "builtins.open" in names:
+            modes = [
+                t
+                for a in [*node.args[1:2], *(k.value for k in node.keywords)]
+                for t in source.names.strings(a)
+            ]
+            writes = any(set(mode) & set("wax+") for mode in modes)
+        if writes:
+            for text in _texts_under(source, node):
+                if _SHARED.search(text) or _SECRET.search(text):
+                    yield source.hit(node, f"`{text}` is written: others read it")
+                    break
+
+
+def _environment(source: PySource, _: AuditInput) -> Iterator[Hit]:
+    for node in source.nodes:
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+            if "os.environ" in source.names.resolve(node.value):
+                for text in source.names.strings(node.slice):
+                    if text in ("LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONSTARTUP"):
+                        yield source.hit(node, f"`{text}` changes what later processes load")
+
+
+def _texts_under(source: PySource, node: ast.AST) -> Iterator[str]:
+    for part in ast.walk(node):
+        if isinstance(part, (ast.Constant, ast.Name, ast.BinOp, ast.JoinedStr, ast.Call)):
+            yield from source.names.strings(part)
+
+
+SHORTCUTS: tuple[Wire, ...] = (
+    wire("lazy-output", "timing:lazy", STRONG, _lazy_outputs),
+    wire("uninitialised", "correctness:uninitialised", STRONG, _uninitialised),
+    wire("lowered-precision", "correctness:precision", STRONG, _lowered_precision),
+    wire("picked-path", "correctness:magnitude-sniff", WEAK, _picked_paths),
+    wire("literal-table", "cache:public-seed", WEAK, _tables),
+    wire("forbidden-import", "delegation:library", STRONG, _forbidden_imports),
+    wire("forbidden-call", "delegation:library", PROOF, _forbidden_calls),
+    wire("secret-read", "tamper:grader-read", STRONG, _secret_reads),
+    wire("shared-write", "tamper:files", STRONG, _shared_writes),
+    wire("preload", "tamper:runtime", STRONG, _environment),
+)
+"""Checks of shortcuts."""

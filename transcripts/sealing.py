@@ -7,6 +7,7 @@ or a sealed one: packed files beside the live ones, then ``attempt.json``, then 
 
 import hashlib
 import io
+import json
 import os
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +16,6 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Literal
 
 import zstandard
-from pydantic import ValidationError
 
 from transcripts import frames
 from transcripts.disk import (
@@ -28,7 +28,7 @@ from transcripts.disk import (
     write_exclusive,
 )
 from transcripts.errors import AlreadySealed, Corrupt
-from transcripts.records import FileDigest, Record, canonical_json
+from transcripts.records import FileDigest, Record, canonical_json, is_intact, sealed
 
 SEAL = "seal.json"
 LIVE_TRANSCRIPT = "transcript.jsonl"
@@ -49,7 +49,7 @@ WorkspaceFile = tuple[str, bytes, bool]
 
 
 class Seal(Record):
-    """``seal.json``. The digest of its bytes is what grades and audits name."""
+    """``seal.json``, self-sealed too. The digest of its bytes is what grades and audits name."""
 
     schema_version: Literal[1] = 1
     attempt_id: str
@@ -70,8 +70,11 @@ def load_seal(folder: Path) -> tuple[Seal, str] | None:
     except FileNotFoundError:
         return None
     try:
-        return Seal.model_validate_json(data), hashlib.sha256(data).hexdigest()
-    except ValidationError as error:
+        document = json.loads(data)
+        if not isinstance(document, dict) or not is_intact(document):
+            raise Corrupt(f"{folder / SEAL}: changed after it was written")
+        return Seal.model_validate(document["record"]), hashlib.sha256(data).hexdigest()
+    except (ValueError, KeyError) as error:
         raise Corrupt(f"{folder / SEAL}: not a seal") from error
 
 
@@ -177,7 +180,7 @@ def write_seal(folder: Path, attempt_id: str, link: str, events: int) -> Seal:
         sealed_at=datetime.now(UTC),
     )
     try:
-        write_exclusive(folder / SEAL, canonical_json(seal.model_dump(mode="json")) + b"\n")
+        write_exclusive(folder / SEAL, canonical_json(sealed(seal)) + b"\n")
     except FileExistsError as error:
         raise AlreadySealed(f"attempt {attempt_id} was sealed by somebody else") from error
     return seal

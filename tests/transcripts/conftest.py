@@ -1,5 +1,7 @@
 import hashlib
 import os
+import signal
+import sys
 import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -138,3 +140,27 @@ def run_in_child(work: Callable[[], None]) -> int:
 @pytest.fixture
 def in_child() -> Callable[[Callable[[], None]], int]:
     return run_in_child
+
+
+# Every file-system call raises one of these, so killing at the k-th of them for every k walks
+# through all states that a kill can leave behind.
+_STEPS = {"open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}
+
+
+def kill_at_step(wanted: int) -> None:
+    """Kill this process, for good, at its ``wanted``-th file-system call from now on."""
+    steps = 0
+
+    def count(event: str, args: tuple[object, ...]) -> None:
+        nonlocal steps
+        if event in _STEPS:
+            steps += 1
+            if steps == wanted:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)
+
+
+@pytest.fixture
+def die_at_step() -> Callable[[int], None]:
+    return kill_at_step

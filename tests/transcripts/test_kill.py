@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -67,32 +66,18 @@ def test_a_writer_that_was_killed_does_not_block_the_next(live: AttemptFolder) -
     live.open_writer(this_process()).close()
 
 
-# Every file-system call that sealing makes raises one of these, so killing at the k-th of them for
-# every k walks through all states that a kill can leave behind.
-_STEPS = {"open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}
-
-
-def _seal_until_step(path: Path, kill_at: int) -> None:
-    steps = 0
-
-    def count(event: str, args: tuple[object, ...]) -> None:
-        nonlocal steps
-        if event in _STEPS:
-            steps += 1
-            if steps == kill_at:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    attempt = AttemptFolder(path)
-    record = attempt.record
-    sys.addaudithook(count)
-    attempt.seal(record, {"solution.py": b"x = 1\n"}, [("notes/a.txt", b"a", False)])
-
-
 def test_a_kill_at_any_step_of_sealing_loses_nothing(
     archive: Archive,
     attempts: Callable[..., object],
     in_child: Callable[[Callable[[], None]], int],
+    die_at_step: Callable[[int], None],
 ) -> None:
+    def seal_until(path: Path, step: int) -> None:
+        attempt = AttemptFolder(path)
+        record = attempt.record
+        die_at_step(step)
+        attempt.seal(record, {"solution.py": b"x = 1\n"}, [("notes/a.txt", b"a", False)])
+
     sealed_states = live_states = 0
     for kill_at in range(1, 1000):
         attempt = archive.create(attempts())
@@ -101,7 +86,7 @@ def test_a_kill_at_any_step_of_sealing_loses_nothing(
         with attempt.open_writer(this_process()) as writer:
             writer.append(UserMessage, text="one")
             writer.append(UserMessage, text="two")
-        code = in_child(lambda path=attempt.path, k=kill_at: _seal_until_step(path, k))
+        code = in_child(lambda path=attempt.path, k=kill_at: seal_until(path, k))
         again = archive.find(attempt.id)
         assert [event.n for event in again.events()] == [0, 1], f"killed at step {kill_at}"
         if again.is_sealed:

@@ -1,0 +1,128 @@
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from transcripts import sealing
+from transcripts.events import ToolResult, UserMessage
+from transcripts.folder import AttemptFolder
+from transcripts.owner import this_process
+from transcripts.store import Archive
+from transcripts.verify import STRAY_AFTER_S, repair, verify
+
+ME = this_process()
+
+
+@pytest.fixture
+def finished(live: AttemptFolder, grades, audits) -> AttemptFolder:
+    with live.open_writer(ME) as writer:
+        shown, blob = writer.put_text("x" * 100_000)
+        writer.append(UserMessage, text="hello")
+        writer.append(
+            ToolResult, step=0, call_id="1", name="bash", status="ok", text=shown, blob=blob
+        )
+    live.add_source("log.jsonl", b"{}\n")
+    live.seal(live.record, {"solution.py": b"x = 1\n"}, [("a", b"b", False)])
+    live.add_grade(grades(live))
+    live.add_audit(audits(live))
+    return live
+
+
+def _flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def test_an_intact_archive_has_no_problems(archive: Archive, finished: AttemptFolder) -> None:
+    archive.save_plan({"a": 1})
+    assert verify(archive) == []
+
+
+def test_a_flipped_bit_in_any_file_is_found_and_placed(
+    archive: Archive, finished: AttemptFolder
+) -> None:
+    files = [path for path in finished.path.rglob("*") if path.is_file()]
+    assert len(files) >= 10
+    for path in files:
+        before = path.read_bytes()
+        _flip(path)
+        found = [str(problem) for problem in verify(archive)]
+        assert any(path.name in problem or "transcript" in problem for problem in found), path
+        path.write_bytes(before)
+    assert verify(archive) == []
+
+
+def test_a_missing_file_and_an_added_one_are_found(
+    archive: Archive, finished: AttemptFolder
+) -> None:
+    (finished.path / "source.log.jsonl").unlink()
+    (finished.submission_dir / "late.py").write_text("x")
+    found = "\n".join(str(problem) for problem in verify(archive))
+    assert "source.log.jsonl: missing" in found
+    assert "submission/late.py: added after the seal" in found
+
+
+def test_a_transcript_sealed_anew_does_not_pass(
+    archive: Archive, finished: AttemptFolder, attempts: Callable
+) -> None:
+    """The packed transcript of another attempt fits neither the seal nor the chain."""
+    another = archive.create(attempts())
+    with another.open_writer(ME) as writer:
+        writer.append(UserMessage, text="other words")
+    another.seal(another.record, {})
+    for name in (sealing.PACKED_TRANSCRIPT, sealing.INDEX):
+        (finished.path / name).write_bytes((another.path / name).read_bytes())
+    found = "\n".join(finished.verify())
+    assert "the chain breaks here" in found
+    assert "its end is not the one that the seal names" in found
+
+
+def test_a_lost_index_is_rebuilt_as_it_was(archive: Archive, finished: AttemptFolder) -> None:
+    place = finished.path / sealing.INDEX
+    before = place.read_bytes()
+    for damage in (place.unlink, lambda: place.write_bytes(b"{}")):
+        damage()
+        assert verify(archive)
+        assert repair(archive) == [f"{finished.id}: {sealing.INDEX} rebuilt"]
+        assert place.read_bytes() == before
+        assert verify(archive) == []
+    assert repair(archive) == []
+
+
+def test_a_torn_tail_is_set_aside_by_repair(archive: Archive, live: AttemptFolder) -> None:
+    with live.open_writer(ME) as writer:
+        writer.append(UserMessage, text="whole")
+    with (live.path / "transcript.jsonl").open("ab") as file:
+        file.write(b'{"n":1,')
+    assert "torn" in str(verify(archive)[0])
+    assert "set aside" in repair(archive)[0]
+    assert verify(archive) == []
+
+
+def test_repair_never_invents_what_is_lost(archive: Archive, finished: AttemptFolder) -> None:
+    (finished.submission_dir / "solution.py").write_text("x = 2\n")
+    repair(archive)
+    assert any("solution.py: changed after the seal" in str(p) for p in verify(archive))
+
+
+def test_old_leftovers_are_reported_and_removed_and_young_ones_are_not(
+    archive: Archive, live: AttemptFolder
+) -> None:
+    old = [archive.path / ".a.tmp", live.path / "blobs" / ".b.tmp"]
+    (live.path / "blobs").mkdir()
+    live.workspace.mkdir()
+    theirs = live.workspace / ".c.tmp"
+    for path in (*old, theirs):
+        path.write_text("x")
+        age = time.time() - STRAY_AFTER_S - 60
+        os.utime(path, (age, age))
+    young = archive.path / ".young.tmp"
+    young.write_text("x")
+    assert len(verify(archive)) == 2
+    assert len(repair(archive)) == 2
+    assert verify(archive) == []
+    assert young.exists()
+    assert theirs.exists()

@@ -5,6 +5,7 @@
 
 import ast
 import inspect
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ from tasks.loader import (
     load_task,
     read_task,
     submission_dir,
+    task_names,
 )
 from tasks.spec import Rubric, Shape, Task
 
@@ -52,9 +54,11 @@ def problems(name: str | Path) -> list[str]:
 
 
 def _find(name: str | Path) -> Task:
-    if isinstance(name, Path) or "/" in name or Path(name, "task.toml").is_file():
-        return read_task(Path(name))
-    return load_task(name)
+    """A name of the library means that task, whatever lies in the current folder."""
+    is_name = isinstance(name, str) and "/" not in name
+    if is_name and (name in task_names() or not Path(name, "task.toml").is_file()):
+        return load_task(str(name))
+    return read_task(Path(name))
 
 
 def _formulas(task: Task) -> Iterator[str]:
@@ -85,9 +89,10 @@ def _prompt(task: Task) -> Iterator[str]:
     if not path.is_file():
         yield f"{path}: missing; write the request"
         return
-    for word in (task.interface.file, *(e.name for e in task.interface.entries)):
-        if word not in task.prompt:
-            yield f"{path}: does not name `{word}`; state the interface so that it can be tested"
+    wanted = [(task.interface.file,), *((*e.accepts, e.name) for e in task.interface.entries)]
+    for names in wanted:
+        if not any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", task.prompt) for name in names):
+            yield f"{path}: does not name `{names[0]}`; state the interface that is called"
 
 
 def _public_code(task: Task) -> Iterator[str]:

@@ -160,7 +160,8 @@ def _entries(task: "Task") -> str:
 
 def _print_problems(found: dict[str, list[str]], console: "Console") -> None:
     for name, problems in found.items():
-        verdict = f"{len(problems)} problems" if problems else "ok"
+        plural = "" if len(problems) == 1 else "s"
+        verdict = f"{len(problems)} problem{plural}" if problems else "ok"
         console.print(f"{name}: {verdict}", markup=False)
         for problem in problems:
             console.print(f"  {problem}", markup=False, soft_wrap=True)

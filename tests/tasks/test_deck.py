@@ -1,0 +1,76 @@
+import shutil
+
+import pytest
+from candidates import written
+
+from tasks.deck import deck_names, deck_tasks, load_deck, lock_deck
+from tasks.errors import BrokenTask, UnknownDeck, UnknownTask
+from tasks.loader import LIBRARY
+
+DECK = """\
+# A deck with two cells of one task.
+name = "mine"
+title = "Mine"
+score = "rubric"
+canonical_hardware = "cpu"
+
+[[cells]]
+task = "kv-cache"
+
+[[cells]]
+task = "other"   # the second
+digest = "0000"
+"""
+
+
+@pytest.fixture
+def library(tmp_path):
+    for name in ("kv-cache", "other"):
+        shutil.copytree(LIBRARY / "kv-cache", tmp_path / "library" / name)
+    declaration = tmp_path / "library/other/task.toml"
+    declaration.write_text(declaration.read_text().replace('"kv-cache"', '"other"'))
+    written(tmp_path, {"decks/mine.toml": DECK})
+    return tmp_path
+
+
+def test_the_shipped_deck_is_locked_to_the_shipped_tasks():
+    deck = load_deck("rounds")
+    assert all(cell.digest for cell in deck.cells)
+    assert [task.name for task in deck_tasks(deck)] == [
+        "kv-cache",
+        "layernorm-backward",
+        "fused-softmax-topk",
+    ]
+
+
+def test_an_unknown_deck_is_answered_with_the_nearest_names():
+    with pytest.raises(UnknownDeck, match="did you mean rounds"):
+        load_deck("round")
+    assert "rounds" in deck_names()
+
+
+def test_a_changed_task_is_refused_until_it_is_locked_anew(library):
+    decks, tasks = library / "decks", library / "library"
+    with pytest.raises(BrokenTask, match=r"`other` is not the one .*orchestrator tasks lock mine"):
+        deck_tasks(load_deck("mine", decks), tasks)
+    assert lock_deck("mine", decks, tasks) == ["kv-cache", "other"]
+    locked = load_deck("mine", decks)
+    assert [task.digest for task in deck_tasks(locked, tasks)] == [c.digest for c in locked.cells]
+    assert lock_deck("mine", decks, tasks) == []
+    text = (decks / "mine.toml").read_text()
+    assert text.startswith("# A deck with") and "# the second" in text
+    written(tasks, {"kv-cache/public/prompt.md": "Other words."})
+    with pytest.raises(BrokenTask, match="`kv-cache` is not the one"):
+        deck_tasks(load_deck("mine", decks), tasks)
+
+
+def test_a_deck_of_a_task_that_is_not_there(library):
+    shutil.rmtree(library / "library/other")
+    with pytest.raises(UnknownTask, match="no task named `other`"):
+        deck_tasks(load_deck("mine", library / "decks"), library / "library")
+
+
+def test_a_misspelt_deck_field_is_told_with_its_line(library):
+    written(library, {"decks/mine.toml": DECK.replace("score =", "scoer =")})
+    with pytest.raises(BrokenTask, match=r"mine\.toml:4: scoer: unknown field; .*`score`"):
+        load_deck("mine", library / "decks")

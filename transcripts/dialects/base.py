@@ -102,8 +102,10 @@ def _objects(number: int, raw: bytes, *, is_last: bool) -> Iterator[LogObject]:
         yield LogObject(number, value, piece, problem)
         problem = None
     if rest:
-        torn = "torn last line" if is_last else "not a JSON object"
-        yield LogObject(number, None, rest, encoding_problem if not found else torn)
+        reason = "torn last line" if is_last else "not a JSON object"
+        if encoding_problem and not found:
+            reason = f"{reason}, {encoding_problem}"
+        yield LogObject(number, None, rest, reason)
 
 
 def _leading_objects(text: str) -> tuple[list[tuple[dict[str, Any], str]], str]:

@@ -1,4 +1,4 @@
-"""`serve-scripted`: the built-in models behind a real HTTP server, for anything that speaks HTTP."""
+"""`serve-scripted`: the built-in models behind a real HTTP server, for any client."""
 
 from typing import Annotated
 

@@ -192,8 +192,9 @@ def _line(text: str, place: list[str]) -> int | None:
             here = table + _dotted(key[1])
         else:
             continue
-        if place[: len(here)] == here and (best is None or len(here) > best[0]):
-            best = (len(here), number)
+        depth = min(len(here), len(place))
+        if place[:depth] == here[:depth] and (best is None or depth > best[0]):
+            best = (depth, number)
     return best[1] if best else None
 
 

@@ -31,7 +31,7 @@ class AuditInput:
 
     task: Task
     files: Mapping[str, bytes]  # of the submission folder, by relative path
-    grades: tuple[Grade, ...] = ()
+    grades: tuple[Grade, ...] = ()  # that measured something: void ones are no evidence
     events: Iterable[Event] | None = None  # walked once
     canaries: Mapping[str, str] = field(default_factory=dict)  # bait: token -> where it was planted
     entry_file: str | None = None  # where `graders.entry` found the entries

@@ -20,8 +20,7 @@ for. The others can also fail by mistake (an input overwritten, a thread forgott
 
 def deciding_grade(grades: Sequence[Grade]) -> Grade | None:
     """The grade that says whether the submission works: isolated before in-run, then the latest."""
-    measured = [grade for grade in grades if grade.result is not GradeResult.VOID]
-    return max(measured, key=lambda g: (g.mode == "isolated", g.started_at), default=None)
+    return max(grades, key=lambda g: (g.mode == "isolated", g.started_at), default=None)
 
 
 def cleared(grades: Sequence[Grade]) -> frozenset[str]:

@@ -57,7 +57,7 @@ class Closure:
     def _mentioned(self, source: PySource) -> Iterator[str]:
         """Own files that ``source`` imports, or names in a string that it could load them by."""
         words = {part for name in _imported(source.tree) for part in name.split(".")}
-        words |= {PurePosixPath(text).stem for _, text in source.strings if len(text) < 200}
+        words |= {PurePosixPath(text).stem for text in _short_strings(source.tree)}
         yield from (path for path in self.parsed if PurePosixPath(path).stem in words)
 
     # --- which definitions ---------------------------------------------------------------------
@@ -123,6 +123,12 @@ def _imported(tree: ast.Module) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             yield from (alias.name for alias in node.names)
             yield node.module or ""
+
+
+def _short_strings(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 200:
+            yield node.value
 
 
 def _loose(source: PySource) -> Iterator[ast.stmt]:

@@ -231,6 +231,8 @@ class Flow:
             store = self.store_name(node.func.value)
             if store is not None:
                 self._put(store, given[-1])
+            elif isinstance(node.func.value, ast.Name):
+                self._add(node.func.value, given[-1])
         for keyword in node.keywords:
             if keyword.arg == "out" and isinstance(keyword.value, ast.Name) and given:
                 self._add(keyword.value, _plain(frozenset().union(*given)))
@@ -312,7 +314,8 @@ class Flow:
         if store is not None:
             return frozenset({"state", Lookup(store, _key_labels(key))})
         base = self.labels(node.value)
-        if "value" in base and _is_sample(node.slice):
+        flat = isinstance(node.value, ast.Attribute) and node.value.attr == "flat"
+        if "value" in base and (flat or _is_sample(node.slice)):
             return (base - {"value"}) | {"value", "sampled"}
         return base
 
@@ -340,7 +343,9 @@ class Flow:
         local = self._local(node)
         if local is not None:
             return self._of_local(local, node, given)
-        if method in _SAME or names & _SAME_NAMES:
+        if method in _SAME:
+            return base | _plain(given)
+        if names & _SAME_NAMES:
             return everything
         return _plain(everything)
 
@@ -404,14 +409,18 @@ def _is_digest(names: frozenset[str], method: str) -> bool:
 def _is_sample(key: ast.expr) -> bool:
     """A fixed element, a short prefix, or a stride: part of the input stands for all of it."""
     if isinstance(key, ast.Tuple):
-        return any(_is_sample(part) for part in key.elts)
+        fixed = all(isinstance(part, ast.Constant) and part.value is not None for part in key.elts)
+        return fixed or any(_is_sample(part) for part in key.elts)
     if isinstance(key, ast.Slice):
-        stepped = isinstance(key.step, ast.Constant) and key.step.value not in (None, 1, -1)
+        stepped = key.step is not None and not (
+            isinstance(key.step, ast.Constant) and key.step.value in (None, 1)
+        )
+        stepped = stepped and not isinstance(key.step, ast.UnaryOp)
         stop = key.upper
         return stepped or (isinstance(stop, ast.Constant) and isinstance(stop.value, int))
     if isinstance(key, ast.UnaryOp):
         return _is_sample(key.operand)
-    return isinstance(key, ast.Constant) and isinstance(key.value, int)
+    return False
 
 
 def _is_memoised(source: PySource, function: ast.FunctionDef) -> bool:

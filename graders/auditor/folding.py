@@ -133,9 +133,21 @@ class Names(Scopes):
             if isinstance(key.value, int) and -len(base.elts) <= key.value < len(base.elts):
                 yield from self._resolve(base.elts[key.value], depth + 1)
             return
+        for table in self._tables(base):
+            for value in table.values:
+                yield from self._resolve(value, depth + 1)
         for owner in self._resolve(base, depth + 1):
             for name in self.strings(key):
                 yield from _by_key(owner, name)
+
+    def _tables(self, node: ast.expr) -> Iterator[ast.Dict]:
+        """Dictionaries that ``node`` may be: whatever the key, a value of theirs is meant."""
+        if isinstance(node, ast.Dict):
+            yield node
+        elif isinstance(node, ast.Name):
+            for binding in self.bindings(node.id, node):
+                if isinstance(binding.value, ast.Dict):
+                    yield binding.value
 
     def _resolve_call(self, node: ast.Call, depth: int) -> Iterator[str]:
         for function in self._resolve(node.func, depth + 1):
@@ -247,6 +259,9 @@ class Names(Scopes):
     def _values_of_item(
         self, node: ast.Subscript, local: dict[str, object], depth: int
     ) -> Iterator[object]:
+        for table in self._tables(node.value):
+            for held in table.values:
+                yield from self._values(held, local, depth + 1)
         for value in self._values(node.value, local, depth + 1):
             if not isinstance(value, (str, bytes, tuple)):
                 continue

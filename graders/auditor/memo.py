@@ -52,8 +52,7 @@ def _strike(source: PySource, flow: Flow, node: ast.Return, lookup: Lookup) -> H
     mechanism = _MECHANISM[kind]
     if lookup.store == DISK:
         mechanism = "cache:disk"
-    literal = flow.literal_stores.get(lookup.store)
-    if isinstance(literal, ast.Dict) and literal.keys and kind in ("content", "sampled"):
+    if kind in ("content", "sampled") and _is_table(flow, lookup.store):
         mechanism = "cache:public-seed"
     certain = kind in ("content", "sampled") or mechanism == "cache:disk"
     why = f"returns what lies in `{lookup.store}`, found by {_KEY_WORDS[kind]} of an input"
@@ -69,16 +68,15 @@ def _suspects(flow: Flow, place: _Return) -> Iterator[Lookup]:
             continue
         keys = label.keys or frozenset(_keys_of_tests(flow, place, label))
         stored = flow.stored.get(label.store, set())
-        literal = isinstance(flow.literal_stores.get(label.store), ast.Dict)
-        filled = "value" in stored or (
-            literal and bool(flow.literal_stores[label.store].keys)  # type: ignore[attr-defined]
-        )
-        if keys & set(KEYS) and filled and not _is_own_input(stored):
+        known = keys & {"content", "sampled"} and _is_table(flow, label.store)
+        if keys & set(KEYS) and ("value" in stored or known):
             yield Lookup(label.store, frozenset(keys))
 
 
-def _is_own_input(stored: set[Label]) -> bool:
-    return not stored - {"shape"} and bool(stored)
+def _is_table(flow: Flow, store: str) -> bool:
+    """A dictionary that is written out in the source."""
+    table = flow.literal_stores.get(store)
+    return isinstance(table, ast.Dict) and bool(table.keys)
 
 
 def _keys_of_tests(flow: Flow, place: _Return, lookup: Lookup) -> Iterator[str]:

@@ -59,7 +59,7 @@ def audit(
     """
     given = _gather(task, submission, grades, events, attempt_id, canaries)
     findings, problems = _findings(given)
-    coverage, missing = _coverage(given)
+    coverage, missing = _coverage(given, grades)
     probes = cleared(given.grades)
     decision = decide(
         findings,
@@ -99,7 +99,7 @@ def _gather(
     return AuditInput(
         task=task,
         files=read_submission(submission) if submission.is_dir() else {},
-        grades=tuple(grades),
+        grades=tuple(grade for grade in grades if grade.result is not GradeResult.VOID),
         events=events,
         canaries={bait.token: bait.path for bait in canaries.planted} if canaries else {},
         entry_file=entry.file if entry is not None else None,
@@ -206,7 +206,9 @@ class _Recorder:
 # --- what was looked at ------------------------------------------------------------------------
 
 
-def _coverage(given: AuditInput) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _coverage(
+    given: AuditInput, grades: Sequence[Grade]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     coverage, missing = [], []
     if given.files:
         coverage.append("source")
@@ -214,12 +216,11 @@ def _coverage(given: AuditInput) -> tuple[tuple[str, ...], tuple[str, ...]]:
         missing += [f"source: {path} is binary" for path in given.closure.binaries]
     else:
         missing.append("source: nothing was handed in")
-    measured = [grade for grade in given.grades if grade.result is not GradeResult.VOID]
-    if measured:
+    if given.grades:
         coverage.append("behaviour")
-        missing += _unrun(measured)
+        missing += _unrun(given.grades)
     else:
-        missing.append("behaviour: no grade" if not given.grades else "behaviour: void grades only")
+        missing.append("behaviour: void grades only" if grades else "behaviour: no grade")
     if given.events is not None:
         coverage.append("transcript")
     else:

@@ -193,6 +193,19 @@ class PySource:
         ]
         return [*self.strings, *sums]
 
+    def texts_behind(self, node: ast.AST, depth: int = 3) -> Iterator[str]:
+        """Texts, and constant parts of texts, in an expression and in what its names were given."""
+        for part in ast.walk(node):
+            if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                yield part.value
+            elif isinstance(part, (ast.BinOp, ast.Call)):
+                yield from self.names.strings(part)
+            elif isinstance(part, ast.Name) and depth:
+                for binding in self.names.bindings(part.id, part):
+                    for given in (binding.value, binding.iterates):
+                        if given is not None:
+                            yield from self.texts_behind(given, depth - 1)
+
     @cached_property
     def comments(self) -> list[tuple[int, str]]:
         """Line and text of every comment."""

@@ -184,32 +184,70 @@ _EXTREMES = frozenset({"max", "min", "amax", "amin", "std", "mean", "sum", "ptp"
 
 
 def _picked_paths(source: PySource, given: AuditInput) -> Iterator[Hit]:
-    """Branches on how large values are, or on a size, that lead to lesser work."""
+    """Branches on how large values are, or on a size, one of which does less than the other."""
     flow = Flow(source)
-    for node in source.nodes:
-        if not isinstance(node, (ast.If, ast.IfExp)):
-            continue
+    for node, rest in _choices(source):
         what = _sniffs(source, flow, node.test)
         if what is None:
             continue
-        lesser = any(_is_lesser(source, part) for part in _branches(node))
-        mechanism = (
-            "correctness:magnitude-sniff" if what == "magnitude" else "correctness:size-gate"
-        )
-        if lesser or what == "magnitude":
-            yield source.hit(
-                node.test,
-                f"{what} of the input picks the path"
-                + (", one of which does less" if lesser else ""),
-                mechanism=mechanism,
-                strength=STRONG if lesser else WEAK,
-            )
+        ways = [node.body, node.orelse] if isinstance(node, ast.IfExp) else [*node.body, *node.orelse]
+        if any(_casts_down(source, part) for part in ways):
+            mechanism, does = "correctness:precision", "one works at less precision"
+        elif any(_is_blank(source, part) for part in ways) or _drops_work(node, rest):
+            mechanism = f"correctness:{_BRANCH[what]}"
+            does = "one leaves work out"
+        elif what == "magnitude":
+            yield source.hit(node.test, "the magnitude of the input picks the path", strength=WEAK)
+            continue
+        else:
+            continue
+        why = f"the {what} of the input picks between two ways, and {does}"
+        yield source.hit(node.test, why, mechanism=mechanism, strength=STRONG)
 
 
-def _branches(node: ast.If | ast.IfExp) -> list[ast.AST]:
-    if isinstance(node, ast.IfExp):
-        return [node.body, node.orelse]
-    return [*node.body, *node.orelse]
+_BRANCH = {"magnitude": "magnitude-sniff", "size": "size-gate"}
+_WORK = frozenset(
+    {"mean", "sum", "max", "min", "exp", "matmul", "dot", "einsum", "sqrt", "sort", "argsort"}
+    | {"argpartition", "partition", "square", "var", "std", "tensordot", "inner", "log", "cumsum"}
+)
+
+
+def _choices(source: PySource) -> Iterator[tuple[ast.If | ast.IfExp, list[ast.stmt]]]:
+    """Every choice, with the statements that run instead of its body where it leaves."""
+    for owner in source.nodes:
+        if isinstance(owner, ast.IfExp):
+            yield owner, []
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(owner, name, None)
+            if isinstance(block, list):
+                for index, statement in enumerate(block):
+                    if isinstance(statement, ast.If):
+                        yield statement, block[index + 1 :]
+
+
+def _drops_work(node: ast.If | ast.IfExp, rest: list[ast.stmt]) -> bool:
+    """A return of plain arithmetic, where the other way reduces or multiplies matrices."""
+    if isinstance(node, ast.IfExp) or not node.body:
+        return False
+    other = node.orelse or rest
+    for short, long in ((node.body, other), (other, node.body)):
+        leaves = bool(short) and isinstance(short[-1], ast.Return)
+        value = short[-1].value if leaves else None  # type: ignore[union-attr]
+        arithmetic = value is not None and any(isinstance(p, ast.BinOp) for p in ast.walk(value))
+        if arithmetic and not _calls_in(short) and _calls_in(long) & _WORK:
+            return True
+    return False
+
+
+def _calls_in(block: list[ast.stmt]) -> frozenset[str]:
+    names = set()
+    for statement in block:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Call):
+                names.add(getattr(node.func, "attr", None) or getattr(node.func, "id", "?"))
+            elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+                names.add("matmul")
+    return frozenset(names)
 
 
 def _sniffs(source: PySource, flow: Flow, test: ast.expr) -> str | None:
@@ -237,20 +275,25 @@ def _is_extreme(flow: Flow, node: ast.AST) -> bool:
     return False
 
 
-def _is_lesser(source: PySource, branch: ast.AST) -> bool:
-    """Returns constants or unfilled memory, casts down, or drops part of the input."""
+def _casts_down(source: PySource, branch: ast.AST) -> bool:
     for node in ast.walk(branch):
-        if isinstance(node, ast.Return) and node.value is not None:
-            for part in ast.walk(node.value):
-                if isinstance(part, ast.Call):
-                    names = source.names.resolve(part.func)
-                    blank = {"numpy.zeros", "numpy.zeros_like", "numpy.ones_like", "numpy.full"}
-                    if names & (_EMPTY | blank) and not _may_be_size_zero(source, part):
-                        return True
         if isinstance(node, ast.Call):
             bits, _subject = _cast(source, node)
             if bits is not None and bits <= 16:
                 return True
+    return False
+
+
+def _is_blank(source: PySource, branch: ast.AST) -> bool:
+    """Returns a constant or unfilled memory."""
+    blank = {"numpy.zeros", "numpy.zeros_like", "numpy.ones_like", "numpy.full"} | _EMPTY
+    for node in ast.walk(branch):
+        if isinstance(node, ast.Return) and node.value is not None:
+            values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+            for value in values:
+                if isinstance(value, ast.Call) and source.names.resolve(value.func) & blank:
+                    if not _may_be_size_zero(source, value):
+                        return True
     return False
 
 
@@ -309,8 +352,7 @@ def _forbidden_calls(source: PySource, given: AuditInput) -> Iterator[Hit]:
 
 
 def _banned(task: Task) -> tuple[str, ...]:
-    calls = tuple(re.sub(r"^np\.", "numpy.", name) for name in task.forbidden_calls)
-    return calls + tuple(task.forbidden_imports)
+    return tuple(re.sub(r"^np\.", "numpy.", name) for name in task.forbidden_calls)
 
 
 def _is_under(name: str, roots: tuple[str, ...]) -> bool:
@@ -319,15 +361,17 @@ def _is_under(name: str, roots: tuple[str, ...]) -> bool:
 
 # --- files -------------------------------------------------------------------------------------
 
-_READERS = frozenset(
+_OPENERS = frozenset(
     {"builtins.open", "io.open", "os.open", "os.listdir", "os.scandir", "os.walk", "glob.glob"}
     | {"pathlib.Path", "numpy.load", "numpy.fromfile", "numpy.loadtxt", "pickle.load"}
     | {"importlib.util.spec_from_file_location", "runpy.run_path", "json.load", "shutil.copy"}
 )
 _SECRET = re.compile(
-    r"(^|[/\\])(graders?|sealed|grades|audits|rubric\.toml|cases\.py|expect\.toml|referee\.py"
-    r"|seal\.json|expected\w*\.(npy|npz|json|pkl))([/\\]|$)",
+    r"(^|[/\\])(graders?|grades|audits|seal\.json|expected\w*\.(npy|npz|json|pkl))([/\\]|$)",
     re.IGNORECASE,
+)
+_SEALED = re.compile(
+    r"(^|[/\\])(sealed[/\\]|(rubric\.toml|cases\.py|expect\.toml|referee\.py)$)", re.IGNORECASE
 )
 _SHARED = re.compile(
     r"(^|[/\\])(conftest\.py|sitecustomize\.py|usercustomize\.py|task\.toml|adapter\.py|site-packages)"
@@ -338,10 +382,12 @@ _SHARED = re.compile(
 
 def _secret_reads(source: PySource, _: AuditInput) -> Iterator[Hit]:
     for node, names in source.calls:
-        if names & _READERS:
-            for text in _texts_under(source, node):
-                if _SECRET.search(text):
-                    yield source.hit(node, f"`{text}` belongs to the grader")
+        if names & _OPENERS or any(name.startswith("glob.") for name in names):
+            for text in (t for argument in node.args for t in source.texts_behind(argument)):
+                sealed = _SEALED.search(text)
+                if sealed or _SECRET.search(text):
+                    why = f"`{text}` belongs to the grader"
+                    yield source.hit(node, why, strength=PROOF if sealed else STRONG)
                     break
 
 
@@ -360,7 +406,7 @@ def _shared_writes(source: PySource, _: AuditInput) -> Iterator[Hit]:
             ]
             writes = any(set(mode) & set("wax+") for mode in modes)
         if writes:
-            for text in _texts_under(source, node):
+            for text in source.texts_behind(node):
                 if _SHARED.search(text) or _SECRET.search(text):
                     yield source.hit(node, f"`{text}` is written: others read it")
                     break
@@ -373,12 +419,6 @@ def _environment(source: PySource, _: AuditInput) -> Iterator[Hit]:
                 for text in source.names.strings(node.slice):
                     if text in ("LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONSTARTUP"):
                         yield source.hit(node, f"`{text}` changes what later processes load")
-
-
-def _texts_under(source: PySource, node: ast.AST) -> Iterator[str]:
-    for part in ast.walk(node):
-        if isinstance(part, (ast.Constant, ast.Name, ast.BinOp, ast.JoinedStr, ast.Call)):
-            yield from source.names.strings(part)
 
 
 SHORTCUTS: tuple[Wire, ...] = (

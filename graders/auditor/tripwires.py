@@ -169,13 +169,23 @@ def _gc(source: PySource, given: AuditInput) -> Iterator[Hit]:
         )
 
 
-_PROC_HARMLESS = re.compile(r"/proc/(cpuinfo|meminfo|loadavg|stat|self/(status|statm|stat|io))?")
+_PROC_HARMLESS = re.compile(r"/proc/(cpuinfo|meminfo|loadavg|stat|self/(status|statm|stat|io))")
 _PROC_MEMORY = re.compile(r"/proc/.*(mem|maps|pagemap)$|/dev/(mem|kmem)")
 
 
+_OPENERS = re.compile(r"builtins\.open|(os|io|pathlib|glob|mmap|numpy|shutil|codecs)\.")
+
+
+def _is_proc(text: str) -> bool:
+    return text.startswith(("/proc/", "/dev/mem")) and not _PROC_HARMLESS.fullmatch(text)
+
+
 def _proc(source: PySource, _: AuditInput) -> Iterator[Hit]:
-    for node, text in source.texts:
-        if text.startswith(("/proc/", "/dev/mem")) and not _PROC_HARMLESS.fullmatch(text):
+    for node, names in source.calls:
+        if not any(_OPENERS.match(name) for name in names):
+            continue
+        text = next((t for a in node.args for t in source.texts_behind(a) if _is_proc(t)), None)
+        if text is not None:
             strength = PROOF if text == "/proc/self/mem" else None
             what = "memory" if _PROC_MEMORY.match(text) else "processes"
             yield source.hit(node, f"{what} are read through `{text}`", strength=strength)

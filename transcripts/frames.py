@@ -24,6 +24,8 @@ LEVEL = 3
 LARGEST_FRAME = 1 << 31
 """No honest writer makes a frame of a single line above this; a reader refuses to unpack it."""
 
+_CHUNK = 1 << 18
+
 
 class Frame(NamedTuple):
     """One frame; numbers of lines are 0-based."""
@@ -116,26 +118,41 @@ def lines_of(path: Path) -> Iterator[bytes]:
     try:
         with path.open("rb") as source:
             reader = zstandard.ZstdDecompressor().stream_reader(source, read_across_frames=True)
-            yield from io.BufferedReader(reader, 1 << 18)
+            yield from io.BufferedReader(reader, _CHUNK)
     except zstandard.ZstdError as error:
         raise Corrupt(f"{path}: {error}") from error
 
 
 def rebuild_index(path: Path) -> list[Frame]:
-    """The index of a packed transcript, from its frames."""
+    """The index of a packed transcript, from its frames; memory stays flat.
+
+    Raises:
+        Corrupt: it is not a row of whole frames.
+    """
     frames: list[Frame] = []
     first = offset = 0
-    data = path.read_bytes()
-    while offset < len(data):
-        unpacker = zstandard.ZstdDecompressor().decompressobj()
+    with path.open("rb") as source:
+        rest = source.read(_CHUNK)
+        while rest:
+            lines, packed, unpacked, rest = _measure(source, rest, path)
+            frames.append(Frame(first, lines, offset, packed, unpacked))
+            first, offset = first + lines, offset + packed
+            rest = rest or source.read(_CHUNK)
+    return frames
+
+
+def _measure(source: BinaryIO, chunk: bytes, path: Path) -> tuple[int, int, int, bytes]:
+    """Lines, packed and unpacked bytes of the frame that ``chunk`` begins, and what follows it."""
+    unpacker = zstandard.ZstdDecompressor().decompressobj()
+    lines = packed = unpacked = 0
+    while not unpacker.eof:
+        if not chunk:
+            raise Corrupt(f"{path}: the last frame is cut off")
         try:
-            unpacked = unpacker.decompress(data[offset:])
+            data = unpacker.decompress(chunk)
         except zstandard.ZstdError as error:
             raise Corrupt(f"{path}: {error}") from error
-        if not unpacker.eof:
-            raise Corrupt(f"{path}: the last frame is cut off")
-        packed = len(data) - offset - len(unpacker.unused_data)
-        lines = unpacked.count(b"\n")
-        frames.append(Frame(first, lines, offset, packed, len(unpacked)))
-        first, offset = first + lines, offset + packed
-    return frames
+        lines, unpacked = lines + data.count(b"\n"), unpacked + len(data)
+        packed += len(chunk)
+        chunk = b"" if unpacker.eof else source.read(_CHUNK)
+    return lines, packed - len(unpacker.unused_data), unpacked, unpacker.unused_data

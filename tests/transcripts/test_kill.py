@@ -2,6 +2,7 @@
 
 import os
 import random
+import resource
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from transcripts import sealing
-from transcripts.errors import AlreadySealed
+from transcripts.errors import AlreadySealed, ArchiveFull
 from transcripts.events import UserMessage
 from transcripts.folder import AttemptFolder
 from transcripts.owner import this_process
@@ -106,3 +107,33 @@ def test_a_kill_at_any_step_of_sealing_loses_nothing(
     assert code == 0
     assert live_states > 10
     assert sealed_states > 3
+
+
+def test_a_full_disk_while_sealing_leaves_an_attempt_that_seals_later(
+    live: AttemptFolder, in_child: Callable[[Callable[[], None]], int]
+) -> None:
+    noise = random.Random(1).randbytes(50_000)
+    with live.open_writer(this_process()) as writer:
+        writer.append(UserMessage, text=noise.hex())
+
+    def seal(submission: bytes, workspace: bytes) -> None:
+        live.seal(live.record, {"solution.py": submission}, [("a", workspace, False)])
+
+    def full() -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        for limit, contents in (
+            (10_000, (b"", b"")),
+            (60_000, (b"x" * 70_000, b"")),
+            (60_000, (b"", noise + noise[::-1])),
+        ):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+            with pytest.raises(ArchiveFull):
+                seal(*contents)
+            assert not live.is_sealed
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        seal(b"x = 1", b"y")
+
+    assert in_child(full) == 0
+    assert live.verify() == []
+    assert len(list(live.events())) == 1
+    assert not list(live.path.rglob("*.tmp"))

@@ -126,3 +126,21 @@ def test_old_leftovers_are_reported_and_removed_and_young_ones_are_not(
     assert verify(archive) == []
     assert young.exists()
     assert theirs.exists()
+
+
+def test_the_index_of_many_frames_is_rebuilt_as_it_was(
+    archive: Archive, live: AttemptFolder
+) -> None:
+    with live.open_writer(ME, durable=False) as writer:
+        for number in range(400):
+            writer.append(UserMessage, text=f"{number}" * 5000)
+    live.seal(live.record, {})
+    place = live.path / sealing.INDEX
+    before = place.read_bytes()
+    assert before.count(b"[") > 4
+    place.unlink()
+    repair(archive)
+    assert place.read_bytes() == before
+    packed = live.path / sealing.PACKED_TRANSCRIPT
+    packed.write_bytes(packed.read_bytes()[:-10])
+    assert any("cut off" in problem for problem in live.verify())

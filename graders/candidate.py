@@ -52,9 +52,10 @@ class Candidate:
             raise
         return session
 
-    def draw(self, shape: Shape, seed: str) -> Draw:
-        """Fresh inputs of a shape from a text seed."""
-        made = self.reference.make_inputs({**shape.dims, "dtype": shape.dtype}, number(seed))
+    def draw(self, shape: Shape, seed: str | int) -> Draw:
+        """Inputs of a shape from a seed; a text is one that nobody can guess."""
+        drawn = number(seed) if isinstance(seed, str) else seed
+        made = self.reference.make_inputs({**shape.dims, "dtype": shape.dtype}, drawn)
         return Draw(made["params"], made["calls"])
 
     def expected(self, draw: Draw) -> Sequence[Arrays]:

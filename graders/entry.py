@@ -60,7 +60,7 @@ def offered(path: Path, seen: frozenset[Path] = frozenset()) -> set[str]:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 names.add(node.name)
             case ast.ClassDef():
-                names |= {node.name, *_methods(node)}
+                names |= {node.name, *_methods(node, names)}
             case ast.Assign() | ast.AnnAssign():
                 names |= _targets(node)
             case ast.Import() | ast.ImportFrom():
@@ -91,10 +91,16 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
             yield from _statements(handler.body)
 
 
-def _methods(node: ast.ClassDef) -> Iterator[str]:
+def _methods(node: ast.ClassDef, names: set[str]) -> Iterator[str]:
+    """Its own methods, and those of its bases as far as ``names`` has them."""
     for item in node.body:
         if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
             yield f"{node.name}.{item.name}"
+    for base in node.bases:
+        if isinstance(base, ast.Name):
+            for name in sorted(names):
+                if name.startswith(f"{base.id}."):
+                    yield f"{node.name}.{name.partition('.')[2]}"
 
 
 def _targets(node: ast.Assign | ast.AnnAssign) -> set[str]:
@@ -105,13 +111,18 @@ def _targets(node: ast.Assign | ast.AnnAssign) -> set[str]:
 
 
 def _imported(node: ast.Import | ast.ImportFrom, path: Path, seen: frozenset[Path]) -> set[str]:
+    theirs: set[str] = set()
+    if isinstance(node, ast.ImportFrom) and node.module:
+        for sibling in sibling_files(path.parent, node.module):
+            theirs |= offered(sibling, seen)
     names: set[str] = set()
     for alias in node.names:
-        if alias.name != "*":
-            names.add(alias.asname or alias.name.partition(".")[0])
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            for sibling in sibling_files(path.parent, node.module):
-                names |= offered(sibling, seen)
+        if alias.name == "*":
+            names |= theirs
+            continue
+        local = alias.asname or alias.name.partition(".")[0]
+        methods = (name for name in theirs if name.startswith(f"{alias.name}."))
+        names |= {local, *(f"{local}.{name.partition('.')[2]}" for name in methods)}
     return names
 
 

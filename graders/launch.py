@@ -8,9 +8,9 @@ import socket
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -24,9 +24,17 @@ from sandboxes.toolchain import Toolchain, host_toolchain, reachable_by_others
 HERE = Path(__file__).parent
 INSIDE = "/grading"
 MAX_PIDS = 64
+TAIL_BYTES = 4 << 10
 MAX_FILES = 2000
 MAX_BYTES = 256 << 20
 """Bounds of a submission; the archive's own snapshot limits are lower."""
+
+_RUN_FILE = (
+    "import os, runpy, sys; site, sys.argv[:] = sys.argv[1], sys.argv[2:]; "
+    "sys.path[:0] = [os.path.dirname(sys.argv[0]), os.getcwd(), site]; "
+    "runpy.run_path(sys.argv[0], run_name='__main__')"
+)
+"""`python file` with our choice of packages: the file's folder and the submission come first."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +46,11 @@ class World:
     isolation: str  # "bubblewrap" or "process"
     packages: tuple[str, ...]  # importable beside the standard library
     mark: str  # in the environment of all its processes; names its uid
+
+    @property
+    def is_confined(self) -> bool:
+        """True when a jail hides everything else and none of its processes can hide."""
+        return self.isolation == "bubblewrap"
 
 
 @contextmanager
@@ -68,6 +81,28 @@ def world(
         shutil.rmtree(root, ignore_errors=True)
 
 
+@contextmanager
+def changed_world(place: World, file: str, appended: str) -> Iterator[World]:
+    """The same world with text at the end of one file of the submission, and another mark."""
+    root = Path(tempfile.mkdtemp(prefix="grading-"))
+    try:
+        root.chmod(0o755)
+        shutil.copytree(place.worker, root / "worker")
+        shutil.copytree(place.submission, root / "submission")
+        target = root / "submission" / file
+        target.chmod(0o644)
+        with target.open("a") as text:
+            text.write(appended)
+        yield replace(
+            place,
+            worker=root / "worker",
+            submission=root / "submission",
+            mark=secrets.token_hex(16),
+        )
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
 def submission_files(folder: Path) -> list[tuple[str, Path]]:
     """Regular files of a submission, sorted; links, devices and sockets are never followed."""
     found: list[tuple[str, Path]] = []
@@ -93,12 +128,59 @@ def start(
     place: World, memory_bytes: int, device: str, channel: socket.socket
 ) -> subprocess.Popen[bytes]:
     """Start a worker on ``channel``; its output is one pipe. Raises GraderVoid."""
+    fd = channel.fileno()
+
+    def argv(toolchain: Toolchain, site: str, root: Path) -> list[str]:
+        options = json.dumps({"fd": fd, "site": [site]})
+        return [toolchain.python, "-I", "-S", str(root / "worker" / "worker.py"), options]
+
+    return _start(place, argv, _limits(memory_bytes), device, (fd,))
+
+
+def run_file(
+    place: World, file: str, arguments: list[str], s: float, memory_bytes: int
+) -> tuple[int | None, str]:
+    """Run one Python file of the submission; exit code (None: not in time) and its last words."""
+
+    def argv(toolchain: Toolchain, site: str, root: Path) -> list[str]:
+        path = str(root / "submission" / file)
+        return [toolchain.python, "-I", "-S", "-c", _RUN_FILE, site, path, *arguments]
+
+    popen = _start(place, argv, _limits(memory_bytes), "cpu", ())
+    try:
+        output, _ = popen.communicate(timeout=max(s, 0.1))
+        return popen.returncode, output[-TAIL_BYTES:].decode("utf-8", "replace")
+    except subprocess.TimeoutExpired:
+        return None, ""
+    finally:
+        kill(popen, place)
+
+
+def shown(place: World) -> Path:
+    """The submission's folder as the worker sees it."""
+    return _root(place) / "submission"
+
+
+def kill(popen: subprocess.Popen[bytes], place: World) -> None:
+    """Kill a worker and all that it started; what left the tree is known by its mark."""
+    kill_tree(popen)
+    if not place.is_confined:
+        processes.kill(processes.marked(place.mark))
+
+
+def _start(
+    place: World,
+    argv: Callable[[Toolchain, str, Path], list[str]],
+    limits: Limits,
+    device: str,
+    fds: tuple[int, ...],
+) -> subprocess.Popen[bytes]:
     try:
         toolchain = _toolchain(place.packages)
-        confined = place.isolation == "bubblewrap"
-        launcher = _confined if confined else _unconfined
-        limits = Limits(memory_bytes=memory_bytes, pids=MAX_PIDS)
-        return launcher(place, toolchain, limits, device, channel)
+        launcher = _confined if place.is_confined else _unconfined
+        site = toolchain.site if place.is_confined else _linked_site(place, toolchain)
+        words = argv(toolchain, site, _root(place))
+        return launcher(place, toolchain, site, words, limits, device, fds)
     except (SandboxError, OSError) as error:
         raise GraderVoid(
             f"no worker can be started: {error}; `orchestrator doctor` says what is missing, "
@@ -106,65 +188,76 @@ def start(
         ) from error
 
 
-def shown(place: World) -> Path:
-    """The submission's folder as the worker sees it."""
-    return Path(INSIDE, "submission") if place.isolation == "bubblewrap" else place.submission
-
-
-def kill(popen: subprocess.Popen[bytes], place: World) -> None:
-    """Kill a worker and all that it started; what left the tree is known by its mark."""
-    kill_tree(popen)
-    if place.isolation != "bubblewrap":
-        processes.kill(processes.marked(place.mark))
+def _root(place: World) -> Path:
+    return Path(INSIDE) if place.is_confined else place.worker.parent
 
 
 def _confined(
-    place: World, toolchain: Toolchain, limits: Limits, device: str, channel: socket.socket
+    place: World,
+    toolchain: Toolchain,
+    site: str,
+    argv: list[str],
+    limits: Limits,
+    device: str,
+    fds: tuple[int, ...],
 ) -> subprocess.Popen[bytes]:
-    mounts = (
-        Mount(place.worker, f"{INSIDE}/worker"),
-        Mount(place.submission, f"{INSIDE}/submission"),
-    )
     jail = Jail(
-        mounts=(*toolchain.mounts, *mounts),
-        env=_environment(toolchain, place, "/tmp"),  # noqa: S108 - a tmpfs of this worker alone
-        cwd="/tmp",  # noqa: S108
+        mounts=(
+            *toolchain.mounts,
+            Mount(place.worker, f"{INSIDE}/worker"),
+            Mount(place.submission, f"{INSIDE}/submission"),
+        ),
+        env=_environment(toolchain, site, place, "/tmp"),  # noqa: S108 - a tmpfs of this jail
+        cwd=f"{INSIDE}/submission",
         uid=spare_uid(place.mark),
         limits=limits,
         devices=gpu_devices() if device != "cpu" else (),
         cap_memory=device == "cpu",  # CUDA reserves address space that it never uses
     )
-    argv = _argv(toolchain.python, f"{INSIDE}/worker/worker.py", toolchain.site, channel)
-    return jail.popen(
-        argv, pass_fds=(channel.fileno(),), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+    return jail.popen(argv, pass_fds=fds, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
 def _unconfined(
-    place: World, toolchain: Toolchain, limits: Limits, device: str, channel: socket.socket
+    place: World,
+    toolchain: Toolchain,
+    site: str,
+    argv: list[str],
+    limits: Limits,
+    device: str,
+    fds: tuple[int, ...],
 ) -> subprocess.Popen[bytes]:
-    root = place.worker.parent
-    site, scratch = root / "site", Path(tempfile.mkdtemp(dir=root, prefix="scratch-"))
+    scratch = Path(tempfile.mkdtemp(dir=place.worker.parent, prefix="scratch-"))
+    uid: int | None = spare_uid(place.mark)
+    if uid == os.getuid() or not reachable_by_others([Path(argv[0]), *Path(site).iterdir()]):
+        uid = None
+    else:
+        os.chown(scratch, spare_uid(place.mark), -1)
+    return unconfined(
+        argv,
+        env=_environment(toolchain, site, place, str(scratch)),
+        cwd=place.submission,
+        uid=uid,
+        limits=limits,
+        cap_memory=device == "cpu",
+        pass_fds=fds,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+
+
+def _linked_site(place: World, toolchain: Toolchain) -> str:
+    """A folder with links to the allowed packages; nothing else that is installed is in it."""
+    site = place.worker.parent / "site"
     if not site.exists():
         site.mkdir()
         for mount in toolchain.mounts:
             if mount.target.startswith(toolchain.site):
                 (site / Path(mount.target).name).symlink_to(mount.source)
-    uid = spare_uid(place.mark)
-    others = reachable_by_others([Path(toolchain.python), *site.iterdir()])
-    if others and uid != os.getuid():
-        os.chown(scratch, uid, uid)
-    return unconfined(
-        _argv(toolchain.python, str(place.worker / "worker.py"), str(site), channel),
-        env=_environment(toolchain, place, str(scratch)),
-        cwd=scratch,
-        uid=uid if others and uid != os.getuid() else None,
-        limits=limits,
-        cap_memory=device == "cpu",
-        pass_fds=(channel.fileno(),),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+    return str(site)
+
+
+def _limits(memory_bytes: int) -> Limits:
+    return Limits(memory_bytes=memory_bytes, pids=MAX_PIDS)
 
 
 def gpu_devices() -> tuple[str, ...]:
@@ -172,16 +265,12 @@ def gpu_devices() -> tuple[str, ...]:
     return tuple(sorted(str(path) for path in Path("/dev").glob("nvidia*") if not path.is_dir()))
 
 
-def _argv(python: str, worker: str, site: str, channel: socket.socket) -> list[str]:
-    options = {"fd": channel.fileno(), "site": [site]}
-    return [python, "-I", "-S", worker, json.dumps(options)]
-
-
-def _environment(toolchain: Toolchain, place: World, scratch: str) -> dict[str, str]:
+def _environment(toolchain: Toolchain, site: str, place: World, scratch: str) -> dict[str, str]:
     """One BLAS thread: the worker has one core. Caches of compilers start empty."""
     threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     folders = dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME", "TRITON_CACHE_DIR"), scratch)
-    return {"PATH": toolchain.env["PATH"], "GRADING_MARK": place.mark} | threads | folders
+    fixed = {"PATH": toolchain.env["PATH"], "PYTHONPATH": site, "GRADING_MARK": place.mark}
+    return fixed | threads | folders
 
 
 @lru_cache

@@ -147,13 +147,12 @@ class WorkerSession:
         prepared.outputs.fill(0)  # its pages exist before the clock starts
         return prepared
 
-    def overwrite(self, inputs: Mapping[str, np.ndarray]) -> bool:
+    def overwrite(self, inputs: Mapping[str, np.ndarray], room: int) -> bool:
         """New content in the memory of the last call; False when it does not fit there."""
-        assert self._prepared is not None
-        placed = layout(inputs)
-        if placed != self._prepared.placed:
+        last = self._prepared
+        if last is None or last.outputs.size != room or last.placed != layout(inputs):
             return False
-        self._prepared.inputs.write(placed, inputs)
+        last.inputs.write(last.placed, inputs)
         return True
 
     def go(
@@ -217,9 +216,24 @@ class WorkerSession:
         assert self._prepared is not None
         return self._prepared.inputs.changed(self._prepared.placed, inputs)
 
-    def tree(self) -> list[processes.ProcessLine]:
-        """The worker's processes, launcher included, as the kernel lists them."""
-        return processes.tree(self._popen.pid)
+    def strays(self) -> list[processes.ProcessLine]:
+        """Processes beside the worker and its launchers, zombies included."""
+        pids = {*processes.below(self._popen.pid), *processes.marked(self._place.mark)}
+        pids -= {self.pid, *self._launchers}
+        return [line for line in processes.process_table() if line.pid in pids]
+
+    def cpu_seconds(self) -> float:
+        """Processor time that all processes of the worker have used."""
+        return sum(map(processes.cpu_seconds, processes.below(self._popen.pid)))
+
+    def resident_bytes(self) -> int:
+        """Private resident memory of the worker process, from the kernel."""
+        return processes.resident_bytes(self.pid)
+
+    def cores(self) -> set[int]:
+        """Cores that any process of the worker may run on now."""
+        pids = processes.below(self._popen.pid)
+        return set().union(*map(processes.allowed_cores, pids))
 
     def timed_call(self, inputs: Mapping[str, np.ndarray], room: int, s: float) -> Answer:
         """One call whose inputs are written while every process of the worker is stopped.
@@ -229,9 +243,7 @@ class WorkerSession:
         hide, so each call has fresh memory, which nobody can read before *go*.
         """
         self.hold()
-        last = self._prepared
-        confined = self._place.isolation == "bubblewrap"
-        if confined and last and last.outputs.size == room and self.overwrite(inputs):
+        if self._place.is_confined and self.overwrite(inputs, room):
             return self.go(None, s, held=True)
         return self.go(self.prepare(inputs, room), s, held=True)
 

@@ -30,7 +30,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from graders import launch, machine, processes
+from graders import launch, machine
 from graders.buffers import room_for
 from graders.candidate import Arrays, Candidate, Draw
 from graders.closeness import compare_all
@@ -208,7 +208,7 @@ def _trip(trusted: WorkerSession, inputs: Arrays, outputs: Arrays, room: int) ->
 
 def _keeps_to_its_core(session: WorkerSession) -> None:
     """A submission that gives itself more cores is timed on a machine that others do not have."""
-    cores = set().union(*(processes.allowed_cores(line.pid) for line in session.tree()))
+    cores = session.cores()
     if len(cores) > 1:
         raise SubmissionFailed(
             GradeResult.TAMPERED, f"it let itself run on cores {sorted(cores)}; one was given"

@@ -1,0 +1,76 @@
+"""Run a submission's own tests, as they are and with the result of an entry changed.
+
+Tests are the submission's code, run in a jail of their own; that they pass or fail is all that
+is taken from them. A test that passes whatever the entry returns earns only the first point.
+"""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from graders import launch
+from graders.candidate import Candidate
+from graders.entry import offered
+from tasks.spec import RubricItem
+from transcripts.records import ItemMeasurement
+
+AT_ONCE = 2
+
+
+def measure(item: RubricItem, candidate: Candidate) -> ItemMeasurement:
+    """One point for running green, one for each mutation that some test notices."""
+    params: dict[str, Any] = item.params
+    files = _test_files(candidate, params["files"])
+    if not files:
+        return ItemMeasurement(
+            item=item.id, measurable=True, total=1, detail="no test file was handed in"
+        )
+    changes = [code for mutation in params["mutations"] if (code := _change(candidate, mutation))]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        runs = list(pool.map(lambda code: _failing(candidate, files, params, code), ["", *changes]))
+    green = not runs[0]
+    caught = sum(bool(failed) for failed in runs[1:]) if green else 0
+    told = f"{len(files)} test files; "
+    told += f"{caught} of {len(changes)} changed results noticed" if green else runs[0]
+    return ItemMeasurement(
+        item=item.id,
+        measurable=True,
+        passed=int(green) + caught,
+        total=1 + len(changes),
+        detail=told[:500],
+    )
+
+
+def _test_files(candidate: Candidate, patterns: list[str]) -> list[str]:
+    root = candidate.place.submission
+    found = {path for pattern in patterns for path in root.glob(pattern) if path.is_file()}
+    relative = {path.relative_to(root).as_posix() for path in found}
+    return sorted(relative - {candidate.entry.file})
+
+
+def _change(candidate: Candidate, mutation: dict[str, str]) -> str:
+    """Code that wraps an entry at the end of its file; empty when the file does not define it."""
+    head, _, method = mutation["entry"].partition(".")
+    spelled = candidate.entry.names.get(head, head)
+    target = f"{spelled}.{method}" if method else spelled
+    if target not in offered(candidate.place.submission / candidate.entry.file):
+        return ""
+    return (
+        "\n\ndef _changed(original, change):\n"
+        "    return lambda *args, **kwargs: change(original(*args, **kwargs))\n\n"
+        f"\n{target} = _changed({target}, {mutation['change']})\n"
+    )
+
+
+def _failing(candidate: Candidate, files: list[str], params: dict[str, Any], appended: str) -> str:
+    """The first test that does not end with 0, and its last words; empty when all do."""
+    with launch.changed_world(candidate.place, candidate.entry.file, appended) as place:
+        for file in files:
+            seconds = min(float(params["timeout_s"]), candidate.deadline - time.monotonic())
+            code, tail = launch.run_file(
+                place, file, params["arguments"], seconds, candidate.task.limits.memory_bytes
+            )
+            if code != 0:
+                how = "did not end in time" if code is None else f"ended with {code}"
+                return f"{file} {how}: {tail[-300:]}"
+    return ""

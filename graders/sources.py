@@ -1,0 +1,94 @@
+"""The import closure of a submission: its own files that importing the entry would load.
+
+Everything is read from syntax trees; what a submission hides from them (``exec`` of built text) is
+for the audit, and the worker's interpreter has no forbidden package to import anyway.
+"""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from graders.entry import Entry, parse, sibling_files
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One file of the closure."""
+
+    path: str  # relative to the submission
+    tree: ast.Module
+
+    @cached_property
+    def aliases(self) -> dict[str, str]:
+        """Local name -> what it was imported as, e.g. ``np`` -> ``numpy``."""
+        found: dict[str, str] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                for name in node.names:
+                    top = name.name.partition(".")[0]
+                    found[name.asname or top] = name.name if name.asname else top
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                for name in node.names:
+                    found[name.asname or name.name] = f"{node.module}.{name.name}"
+        return found
+
+    def imports(self) -> Iterator[tuple[str, int]]:
+        """Dotted modules that it imports, with lines; constant dynamic imports included."""
+        for node in ast.walk(self.tree):
+            match node:
+                case ast.Import():
+                    yield from ((name.name, node.lineno) for name in node.names)
+                case ast.ImportFrom(module=str(module), level=0):
+                    yield module, node.lineno
+                case ast.ImportFrom():
+                    dots = node.module or ""
+                    yield from ((f".{dots or name.name}", node.lineno) for name in node.names)
+                case ast.Call(args=[ast.Constant(value=str(name)), *_]) if self.dotted(
+                    node.func
+                ) in ("__import__", "importlib.import_module"):
+                    yield name, node.lineno
+
+    def calls(self) -> Iterator[tuple[str, int]]:
+        """Dotted names of what it calls, aliases resolved, with lines."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Call) and (name := self.dotted(node.func)):
+                yield name, node.lineno
+
+    def dotted(self, node: ast.expr) -> str:
+        """``numpy.linalg.norm`` for ``np.linalg.norm``; ``.norm`` when its owner is no name."""
+        match node:
+            case ast.Name(id=name):
+                return self.aliases.get(name, name)
+            case ast.Attribute(value=owner, attr=attribute):
+                return f"{self.dotted(owner)}.{attribute}"
+            case _:
+                return ""
+
+
+def closure(submission: Path, entry: Entry) -> list[SourceFile]:
+    """The entry's file and all of the submission that it imports, directly or not."""
+    root = submission / entry.file
+    waiting, seen = [root], {root}
+    found = []
+    while waiting:
+        path = waiting.pop(0)
+        tree = parse(path)
+        if tree is None:
+            continue
+        file = SourceFile(path.relative_to(submission).as_posix(), tree)
+        found.append(file)
+        for module, _ in file.imports():
+            for sibling in _siblings(path, root, module):
+                if sibling not in seen:
+                    seen.add(sibling)
+                    waiting.append(sibling)
+    return found
+
+
+def _siblings(path: Path, root: Path, module: str) -> list[Path]:
+    folders = [path.parent] if module.startswith(".") else [root.parent]
+    names = module.lstrip(".").split(".")
+    prefixes = [".".join(names[: n + 1]) for n in range(len(names))]
+    return [file for folder in folders for name in prefixes for file in sibling_files(folder, name)]

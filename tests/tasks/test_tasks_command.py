@@ -29,9 +29,9 @@ def test_show_prints_the_request_and_the_work_of_each_shape(tmp_path):
     assert done.code == 0
     assert "class KVCache" in done.out and "GFLOP" in done.out and "Correctness" in done.out
     shown = json.loads(run_in(tmp_path, "tasks", "show", "kv-cache", "--json").out)
-    shape = shown["work_by_shape"]["l1_b1_h8_d64_t2048_f32"]
-    # 2056.5 tokens at the middle step; keys and values of 8 heads of 64; q, out, new k and v
-    assert shape["bytes"] == 4 * (2 * 8 * 64 * 2056.5 + 4 * 8 * 64)
+    shape = shown["work_by_shape"]["l2_b2_h8_d64_t512_f32"]
+    # 2 rows of 520.5 tokens at the middle step; keys and values of 8 heads of 64; q, out, new k, v
+    assert shape["bytes"] == 4 * 2 * 8 * 64 * (2 * 2 * 520.5 + 2 * 4)
 
 
 def test_an_unknown_task_is_one_clear_screen(tmp_path):

@@ -10,12 +10,18 @@ from transcripts.records import CheckResult, Grade, canonical_json
 from transcripts.words import EvidenceKind, GradeResult, Strength
 
 PROVEN_BY_FAILURE = frozenset(
-    {"cache:object", "cache:pointer", "cache:version", "cache:shape", "cache:content"}
-    | {"cache:sampled", "cache:disk", "cache:public-seed", "timing:lazy", "timing:late-write"}
-    | {"timing:patched-clock", "tamper:report", "tamper:comparison"}
+    {"cache:object", "cache:pointer", "cache:shape", "cache:version"}
+    | {"timing:late-write", "timing:patched-clock", "tamper:report", "tamper:comparison"}
 )
 """A failed probe of these leaves no honest reading: a result was not made in the call it stands
-for. The others can also fail by mistake (an input overwritten, a thread forgotten)."""
+for. The others can also fail by mistake (an input overwritten, a thread forgotten, an outlier that
+a formula cannot bear)."""
+
+COMPARING = frozenset(
+    {"cache:object", "cache:pointer", "cache:shape", "cache:sampled", "tamper:alias"}
+    | {"correctness:uninitialised", "timing:call-count"}
+)
+"""Probes that fail when a result is wrong. Where nominal results are wrong too they tell nothing."""
 
 
 def deciding_grade(grades: Sequence[Grade]) -> Grade | None:
@@ -24,7 +30,13 @@ def deciding_grade(grades: Sequence[Grade]) -> Grade | None:
 
 
 def cleared(grades: Sequence[Grade]) -> frozenset[str]:
-    """Mechanisms that a probe tested and cleared, in every grade that tested them."""
+    """Mechanisms that a probe tested and cleared, in every grade that tested them.
+
+    Only right outputs can be seen to follow the live bytes: a failing grade clears nothing.
+    """
+    deciding = deciding_grade(grades)
+    if deciding is None or deciding.result is not GradeResult.PASS:
+        return frozenset()
     tested = [check for grade in grades for check in grade.checks if check.mechanism]
     passed = {check.mechanism for check in tested if check.passed is True}
     failed = {check.mechanism for check in tested if check.passed is False}
@@ -48,9 +60,10 @@ class FailedProbes:
         """Strikes of all grades; the same probe of several grades counts once."""
         seen: set[tuple[str, str | None]] = set()
         for grade in given.grades:
+            wrong = any(row.group == "nominal" and not row.passed for row in grade.correctness)
             for result in grade.checks:
-                known = result.mechanism in MECHANISMS
-                if result.passed is not False or not known:
+                silent = wrong and result.mechanism in COMPARING
+                if result.passed is not False or result.mechanism not in MECHANISMS or silent:
                     continue
                 key = (result.check, result.mechanism)
                 if key not in seen:

@@ -5,7 +5,7 @@ Labels of an expression:
 - ``value``    depends on the contents of an argument
 - ``shape``    depends on an argument's shape, size, dtype or length alone
 - ``identity``, ``pointer``   the argument's ``id`` or address
-- ``content``  a digest or a reduction of all of it;  ``sampled``  of a few elements
+- ``content``  a digest of all of it, ``reduced`` a sum or an extreme, ``sampled`` a few elements
 - ``state``    read from something that outlives the call
 - ``Lookup``   *is* what an outliving container or variable holds (not computed from it), and the
   labels of the key it was found by
@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 from graders.auditor.pysource import PySource
 
-KEYS = ("content", "sampled", "pointer", "identity", "shape")
+KEYS = ("content", "sampled", "reduced", "pointer", "identity", "shape")
 """Labels of a key by which an earlier result can be found again."""
 
 
@@ -44,26 +44,14 @@ _POINTERS = frozenset({"ctypes", "__array_interface__", "__cuda_array_interface_
 _POINTER_CALLS = frozenset({"data_ptr", "addressof"})
 _IDENTITY = frozenset({"builtins.id", "weakref.ref", "weakref.proxy"})
 _DIGEST_CALLS = frozenset(
-    {"tobytes", "tostring", "digest", "hexdigest", "dumps", "sum", "mean", "std", "var", "dot"}
-    | {"prod", "trace", "item", "crc32", "adler32", "hash", "tolist", "max", "min", "norm"}
+    {"tobytes", "tostring", "digest", "hexdigest", "dumps", "tolist", "crc32", "adler32", "hash"}
 )
 _DIGEST_NAMES = (
-    "hashlib.",
-    "zlib.crc32",
-    "zlib.adler32",
-    "builtins.hash",
-    "builtins.bytes",
-    "pickle.dumps",
-    "marshal.dumps",
-    "numpy.sum",
-    "numpy.mean",
-    "numpy.dot",
-    "binascii.crc",
-    "numpy.std",
-    "numpy.var",
-    "numpy.vdot",
-    "numpy.linalg.norm",
+    *("hashlib.", "zlib.crc32", "zlib.adler32", "builtins.hash", "builtins.bytes"),
+    *("pickle.dumps", "marshal.dumps", "binascii.crc"),
 )
+_REDUCTIONS = frozenset({"sum", "mean", "std", "var", "dot", "vdot", "prod", "trace", "item"})
+_REDUCTIONS |= {"max", "min", "norm"}
 _SHAPED = frozenset(
     f"numpy.{name}" for name in ("empty_like", "zeros_like", "ones_like", "shape", "ndim", "size")
 ) | {"builtins.len", "builtins.type", "builtins.isinstance", "builtins.range"}
@@ -338,8 +326,10 @@ class Flow:
             return frozenset({"pointer"})
         if names & _SHAPED:
             return _shape_of(given)
-        if _is_digest(names, method) and everything & {"value", "sampled"}:
-            return _plain(everything) | {"sampled" if "sampled" in everything else "content"}
+        if everything & {"value", "sampled"}:
+            kind = _digest_kind(names, method)
+            if kind is not None:
+                return _plain(everything) | {"sampled" if "sampled" in everything else kind}
         local = self._local(node)
         if local is not None:
             return self._of_local(local, node, given)
@@ -402,8 +392,13 @@ def _key_labels(labels: Labels) -> frozenset[str]:
     return frozenset(label for label in labels if isinstance(label, str) and label in KEYS)
 
 
-def _is_digest(names: frozenset[str], method: str) -> bool:
-    return method in _DIGEST_CALLS or any(name.startswith(_DIGEST_NAMES) for name in names)
+def _digest_kind(names: frozenset[str], method: str) -> str | None:
+    if method in _DIGEST_CALLS or any(name.startswith(_DIGEST_NAMES) for name in names):
+        return "content"
+    reduced = method in _REDUCTIONS or any(
+        name.startswith("numpy.") and name.rsplit(".", 1)[-1] in _REDUCTIONS for name in names
+    )
+    return "reduced" if reduced else None
 
 
 def _is_sample(key: ast.expr) -> bool:

@@ -18,6 +18,7 @@ from graders.auditor.tripwires import PROOF, STRONG, Wire, wire
 _MECHANISM = {
     "content": "cache:content",
     "sampled": "cache:sampled",
+    "reduced": "cache:sampled",
     "pointer": "cache:pointer",
     "identity": "cache:object",
     "shape": "cache:shape",
@@ -25,6 +26,7 @@ _MECHANISM = {
 _KEY_WORDS = {
     "content": "a digest of its contents",
     "sampled": "a few of its elements",
+    "reduced": "a sum or an extreme of its elements",
     "pointer": "its address",
     "identity": "its identity",
     "shape": "its shape",
@@ -241,9 +243,13 @@ def _returns_in(
 
 
 def _public_digests(source: PySource, _: AuditInput) -> Iterator[Hit]:
-    """A digest of an input compared with a constant: the input was known beforehand."""
+    """A digest of an input compared with a known one, or looked up in a table of the source."""
     flow = Flow(source)
     for node in source.nodes:
+        if _looks_up_digest(flow, node):
+            yield source.hit(
+                node, "a digest of the input is looked up in a table of the source", strength=PROOF
+            )
         if not isinstance(node, ast.Compare):
             continue
         sides = [node.left, *node.comparators]
@@ -253,6 +259,21 @@ def _public_digests(source: PySource, _: AuditInput) -> Iterator[Hit]:
         )
         if digest and any(_is_digest_constant(source, side) for side in sides):
             yield source.hit(node, "a digest of the input is compared with a known one")
+
+
+def _looks_up_digest(flow: Flow, node: ast.AST) -> bool:
+    if isinstance(node, ast.Subscript):
+        table, keys = node.value, [node.slice]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        table, keys = node.func.value, node.args if node.func.attr == "get" else []
+    else:
+        return False
+    store = flow.store_name(table)
+    return (
+        store is not None
+        and _is_table(flow, store)
+        and any({"content", "sampled"} & set(flow.labels(key)) for key in keys)
+    )
 
 
 def _is_digest_constant(source: PySource, node: ast.expr) -> bool:

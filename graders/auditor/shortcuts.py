@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 
 from graders.auditor.base import AuditInput, Hit
 from graders.auditor.flow import Flow
@@ -186,12 +187,15 @@ _EXTREMES = frozenset({"max", "min", "amax", "amin", "std", "mean", "sum", "ptp"
 def _picked_paths(source: PySource, given: AuditInput) -> Iterator[Hit]:
     """Branches on how large values are, or on a size, one of which does less than the other."""
     flow = Flow(source)
+    most = max((_BITS.get(shape.dtype, 0) for shape in given.task.shapes), default=32)
     for node, rest in _choices(source):
         what = _sniffs(source, flow, node.test)
         if what is None:
             continue
-        ways = [node.body, node.orelse] if isinstance(node, ast.IfExp) else [*node.body, *node.orelse]
-        if any(_casts_down(source, part) for part in ways):
+        ways = (
+            [node.body, node.orelse] if isinstance(node, ast.IfExp) else [*node.body, *node.orelse]
+        )
+        if any(_casts_down(source, part, most) for part in ways):
             mechanism, does = "correctness:precision", "one works at less precision"
         elif any(_is_blank(source, part) for part in ways) or _drops_work(node, rest):
             mechanism = f"correctness:{_BRANCH[what]}"
@@ -275,11 +279,11 @@ def _is_extreme(flow: Flow, node: ast.AST) -> bool:
     return False
 
 
-def _casts_down(source: PySource, branch: ast.AST) -> bool:
+def _casts_down(source: PySource, branch: ast.AST, most: int) -> bool:
     for node in ast.walk(branch):
         if isinstance(node, ast.Call):
             bits, _subject = _cast(source, node)
-            if bits is not None and bits <= 16:
+            if bits is not None and bits < most:
                 return True
     return False
 
@@ -380,15 +384,22 @@ _SHARED = re.compile(
 )
 
 
-def _secret_reads(source: PySource, _: AuditInput) -> Iterator[Hit]:
+_OPENING = frozenset({"glob", "rglob", "read_text", "read_bytes", "open", "joinpath", "iterdir"})
+
+
+def _secret_reads(source: PySource, given: AuditInput) -> Iterator[Hit]:
+    own = {PurePosixPath(path).name for path in given.files}
     for node, names in source.calls:
-        if names & _OPENERS or any(name.startswith("glob.") for name in names):
-            for text in (t for argument in node.args for t in source.texts_behind(argument)):
-                sealed = _SEALED.search(text)
-                if sealed or _SECRET.search(text):
-                    why = f"`{text}` belongs to the grader"
-                    yield source.hit(node, why, strength=PROOF if sealed else STRONG)
-                    break
+        method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        known = names & _OPENERS or any(name.startswith("glob.") for name in names)
+        if not (known or method in _OPENING):
+            continue
+        for text in source.texts_behind(node):
+            sealed = _SEALED.search(text)
+            if (sealed or _SECRET.search(text)) and PurePosixPath(text).name not in own:
+                why = f"`{text}` belongs to the grader"
+                yield source.hit(node, why, strength=PROOF if sealed else STRONG)
+                break
 
 
 def _shared_writes(source: PySource, _: AuditInput) -> Iterator[Hit]:

@@ -22,6 +22,10 @@ AGREEING = {
 """Families that name two sides of one thing: a thread left behind and a late write."""
 
 
+PREDICTING = ("correctness:", "cache:", "timing:late-write", "timing:lazy", "timing:deferred")
+"""Mechanisms by which a result can come out wrong, so that a failure bears the suspicion out."""
+
+
 @dataclass(frozen=True)
 class Rule:
     """One row. All its conditions must hold; the first row that holds decides."""
@@ -51,7 +55,7 @@ RULES: tuple[Rule, ...] = (
         "class of the finding",
         Strength.STRONG,
         predicted_failure=True,
-        meaning="a path that does less was found in the source, and it was measured to be wrong",
+        meaning="a shortcut was found in the source, and its results were measured to be wrong",
     ),
     Rule("failing-grade", Verdict.FAIL, failing=True, meaning="honestly wrong"),
     Rule(
@@ -139,7 +143,7 @@ def _predicts(one: Finding, other: Finding) -> bool:
     """A source that leaves work out, and cases that came out wrong."""
     return (
         one.kind is EvidenceKind.SOURCE
-        and one.mechanism.startswith("correctness:")
+        and one.mechanism.startswith(PREDICTING)
         and other.kind is EvidenceKind.BEHAVIOUR
         and other.mechanism == "correctness:honest-failure"
     )

@@ -20,7 +20,7 @@ from sandboxes import host_image
 from sandboxes.base import WORKSPACE, Mount, Sandbox, SandboxSpec
 from sandboxes.devices import gpu_devices
 from sandboxes.errors import SandboxStartFailed, SandboxUnavailable
-from sandboxes.jail import spare_uid
+from sandboxes.jail import SHM_SHARE, TMP_SHARE, spare_uid
 from sandboxes.supervised import START_S, SUPERVISOR, SupervisedSandbox
 from sandboxes.toolchain import BASE_ENV, host_toolchain, interpreter
 from sandboxes.workspace import Workspace
@@ -36,7 +36,6 @@ _CALL_S = 60.0
 _END_S = 15.0
 _SUPERVISOR_INSIDE, _WIRE_INSIDE = "/opt/supervisor.py", "/run/wire"
 _LOOK_S = 0.25
-_SHARED_MEMORY = 1 << 30
 _NOBODY = 65534
 _HINT = "start one (`.ci/docker-engine` in a checkout) and set DOCKER_HOST, or use bubblewrap"
 
@@ -161,8 +160,8 @@ def _options(spec: SandboxSpec, workspace: Path) -> dict[str, Any]:
         "labels": {OWNER_LABEL: spec.owner, SESSION_LABEL: spec.session_id},
         "mounts": [*_binds(mounts), *_binds([Mount(workspace.resolve(), WORKSPACE)], "rw")],
         "devices": [f"{path}:{path}:rw" for path in gpu_devices(spec.gpus)],
-        "tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={memory}"},  # noqa: S108
-        "shm_size": min(_SHARED_MEMORY, memory),
+        "tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={memory // TMP_SHARE}"},  # noqa: S108
+        "shm_size": memory // SHM_SHARE,
         "mem_limit": memory,
         "memswap_limit": memory,
         "nano_cpus": round(min(limits.cpus, os.cpu_count() or 1) * 1e9),

@@ -9,13 +9,11 @@ from it.
 
 Frames: a 4-byte big-endian length, then a byte for the kind, then the payload.
 
-======  ==========================================================================  ===========
-in      ``x`` limit, number of words, number of ``NAME=value`` (u32 each), then each string with
-        a u32 length: working folder, words, variables; answered by one ``r``
-in      ``k`` kill everything inside; answered by nothing (a running command's ``r`` follows)
-out     ``h`` ready
-out     ``r`` exit code (i32), dropped bytes (u64), length of the head (u32), head, tail
-======  ==========================================================================  ===========
+in   ``x``  output limit, number of words, number of variables (u32 each), then, each with a u32
+            length: working folder, words, ``NAME=value``; answered by one ``r``
+in   ``k``  kill everything inside; a running command's ``r`` follows
+out  ``h``  ready
+out  ``r``  exit code (i32), dropped bytes (u64), length of the head (u32), head, tail
 """
 
 import contextlib
@@ -31,7 +29,7 @@ PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 4, 36
 CHUNK = 1 << 16
 SILENCE_MS, DRAIN_S = 20, 0.1  # how long the output of survivors is waited for
 MAX_LEFT_OPEN = 64
-HELLO, RESULT, EXEC, KILL = b"h", b"r", b"x", b"k"
+HELLO, RESULT, KILL = b"h", b"r", b"k"
 
 
 class WireClosed(Exception):
@@ -72,6 +70,7 @@ class Command:
         self.pipe: int | None = reader
         try:
             self.pid = spawn(words, env, cwd, writer)
+            prefer_as_victim(self.pid)
         except (OSError, ValueError) as error:
             self.output.add(explain(error))
             self.status = 127 if isinstance(error, FileNotFoundError) else 126
@@ -238,6 +237,14 @@ def spawn(words: list[bytes], env: dict[bytes, bytes], cwd: bytes, output: int) 
     finally:
         os.close(null)
         os.chdir("/")
+
+
+def prefer_as_victim(pid: int) -> None:
+    """When memory runs out, a command goes before its supervisor; children inherit it."""
+    with contextlib.suppress(OSError):
+        fd = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY)
+        os.write(fd, b"500")
+        os.close(fd)
 
 
 def explain(error: Exception) -> bytes:

@@ -25,6 +25,9 @@ Stream = int | IO[bytes] | None
 _FIRST_SPARE_UID, _SPARE_UIDS = 1 << 30, 1 << 28
 """Above the ranges that distributions, systemd and subuid files hand out."""
 
+TMP_SHARE, SHM_SHARE = 2, 4
+"""What part of the memory /tmp and /dev/shm may take; full ones must leave room to empty them."""
+
 _NOBODY = 65534
 _DROP = ("--clear-groups", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
 _DEFAULT_LIMITS = Limits()
@@ -88,8 +91,8 @@ class Jail:
         for name, value in self.env.items():
             options += ["--setenv", name, value]
         options += ["--dev", "/dev", "--proc", "/proc"]
-        for folder in ("/tmp", "/dev/shm"):  # noqa: S108 - inside, a fresh one
-            size = ["--size", str(self.limits.memory_bytes)]
+        for folder, share in ("/tmp", TMP_SHARE), ("/dev/shm", SHM_SHARE):  # noqa: S108 - inside
+            size = ["--size", str(self.limits.memory_bytes // share)]
             options += ["--perms", "1777", *size, "--tmpfs", folder]
         options += self._mounts()
         return [*options, "--remount-ro", "/", "--chdir", self.cwd]
@@ -124,16 +127,18 @@ def unconfined(  # noqa: PLR0913 - the same as `Jail.popen`, and what a Jail hol
     uid: int | None = None,
     limits: Limits = _DEFAULT_LIMITS,
     cap_memory: bool = True,
+    dies_with_us: bool = True,
     pass_fds: Sequence[int] = (),
     stdin: Stream = subprocess.DEVNULL,
     stdout: Stream = None,
     stderr: Stream = None,
 ) -> subprocess.Popen[bytes]:
-    """Start ``argv`` with no isolation: own session, scrubbed environment, limits, dies with us.
+    """Start ``argv`` with no isolation: own session, scrubbed environment, limits.
 
-    ``uid`` needs root, and files that the uid can reach (`toolchain.reachable_by_others`).
+    ``dies_with_us`` kills it, but none of its children, when this process ends. ``uid`` needs
+    root, and files that the uid can reach (`toolchain.reachable_by_others`).
     """
-    identity = ["--pdeathsig", "KILL", "--no-new-privs"]
+    identity = ["--no-new-privs", *(("--pdeathsig", "KILL") if dies_with_us else ())]
     if uid is not None:
         identity += ["--reuid", str(uid), "--regid", str(uid), "--clear-groups"]
     limited = rlimit_command(limits, memory=cap_memory, pids=uid is not None)

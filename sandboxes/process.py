@@ -51,6 +51,7 @@ class ProcessProvider:
                 cwd=root,
                 limits=spec.limits,
                 cap_memory=not spec.gpus,
+                dies_with_us=False,  # it first kills what it started, when the wire closes
                 pass_fds=[fd],
             )
         end = _End(process)

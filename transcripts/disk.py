@@ -119,4 +119,5 @@ def remove_tree(folder: Path) -> None:
                     inner.chmod(stat.S_IRWXU)
     shutil.rmtree(folder, ignore_errors=True)
     if folder.exists():
-        shutil.rmtree(folder)  # says what is in the way
+        with contextlib.suppress(FileNotFoundError):  # somebody else removes it too
+            shutil.rmtree(folder)  # says what is in the way

@@ -1,6 +1,5 @@
 """One attempt of the archive: its record, transcript, submission, grades and audits."""
 
-import contextlib
 import fcntl
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,8 +30,7 @@ class AttemptFolder:
         self._record: Attempt | None = None
         self._seal: tuple[Seal, str] | None = None
         if not read_only and self.is_sealed and (path / sealing.LIVE_TRANSCRIPT).exists():
-            with contextlib.suppress(OSError):  # a kill right after the seal left them
-                sealing.remove_live_files(path)
+            self._remove_live_files()  # a kill right after the seal left them
 
     @property
     def id(self) -> str:
@@ -211,12 +209,19 @@ class AttemptFolder:
             handed_in = sealing.submission_digests(self.path)
             self.save(attempt.model_copy(update={"submission": handed_in}))
             sealing.write_seal(self.path, self.id, tail.end.link, tail.end.lines)
-            sealing.remove_live_files(self.path)
+            self._remove_live_files()
         finally:
             os.close(descriptor)
         digest = self.seal_digest
         assert digest is not None
         return digest
+
+    def _remove_live_files(self) -> None:
+        """The seal stands whether or not this works; opening the attempt tries again."""
+        try:
+            sealing.remove_live_files(self.path)
+        except OSError as error:
+            self._report(f"leftovers of the live session could not be removed: {error}")
 
     # --- what is added later -------------------------------------------------------------------
 

@@ -98,11 +98,13 @@ class EditRefused(ValueError):
 class Rebuilt:
     """The files that `write` and `edit` calls made, from the record alone.
 
+    ``files`` are those of the workspace, by relative path; ``outside`` those elsewhere.
     ``commands`` counts the commands that were run: they may have changed files too, which only
     executing them shows.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
+    outside: dict[str, bytes] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     commands: int = 0
 
@@ -118,24 +120,31 @@ def rebuild_files(
         if step.is_error or step.arguments is None or step.name not in ("write", "edit"):
             continue
         try:
-            _apply(step, step.arguments, cwd, rebuilt.files)
+            _apply(step, step.arguments, cwd, rebuilt)
         except (EditRefused, KeyError, TypeError, AttributeError) as error:
             reason = f"no {error}" if isinstance(error, KeyError) else str(error)
             rebuilt.problems.append(f"event {step.n}: {step.name}: {reason}")
     return rebuilt
 
 
-def _apply(
-    step: ToolStep, arguments: dict[str, Any], cwd: str | None, files: dict[str, bytes]
-) -> None:
+def _apply(step: ToolStep, arguments: dict[str, Any], cwd: str | None, rebuilt: Rebuilt) -> None:
     path = workspace_path(arguments["path"], cwd)
+    if path == "." or "\0" in path:
+        raise EditRefused(f"{arguments['path']!r} names no file")
+    is_outside = path.startswith(("/", "~")) or path.split("/")[0] == ".."
+    files = rebuilt.outside if is_outside else rebuilt.files
     if step.name == "write":
-        files[path] = _encode(arguments["content"])
-        return
-    if path not in files:
+        data = _encode(arguments["content"])
+    elif path in files:
+        text = files[path].decode("utf-8", "surrogateescape")
+        data = _encode(apply_edits(text, edits_of(arguments)))
+    else:
         raise EditRefused(f"{path} was not written before")
-    text = files[path].decode("utf-8", "surrogateescape")
-    files[path] = _encode(apply_edits(text, edits_of(arguments)))
+    for other in list(files):  # a command between made a file of a folder, or the reverse
+        if other.startswith(path + "/") or path.startswith(other + "/"):
+            del files[other]
+            rebuilt.problems.append(f"event {step.n}: {other} gave way to {path}")
+    files[path] = data
 
 
 def _encode(text: str) -> bytes:

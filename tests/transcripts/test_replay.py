@@ -91,6 +91,23 @@ def test_what_cannot_be_rebuilt_is_said() -> None:
     assert "no 'content'" in rebuilt.problems[1]
 
 
+def test_files_outside_the_workspace_are_kept_apart() -> None:
+    writes = ["/tmp/x.py", "../x.py", "/w/in.py", "..x.py", "~/y.py", ".", "a\\u0000b"]
+    calls = [("write", f'{{"path": "{path}", "content": "1"}}', "ok", "") for path in writes]
+    rebuilt = rebuild_files(tool_steps(_events(*calls)), "/w")
+    assert sorted(rebuilt.files) == ["..x.py", "in.py"]
+    assert sorted(rebuilt.outside) == ["../x.py", "/tmp/x.py", "~/y.py"]
+    assert len(rebuilt.problems) == 2
+
+
+def test_a_folder_in_place_of_a_file_is_said() -> None:
+    writes = ["a", "a/b"]
+    calls = [("write", f'{{"path": "{path}", "content": "1"}}', "ok", "") for path in writes]
+    rebuilt = rebuild_files(tool_steps(_events(*calls)))
+    assert rebuilt.files == {"a/b": b"1"}
+    assert "a gave way to a/b" in rebuilt.problems[0]
+
+
 def test_an_edit_must_match_exactly_once() -> None:
     assert apply_edits("a b c", [("b", "x")]) == "a x c"
     for text in ("a c", "b b"):

@@ -2,18 +2,21 @@
 
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from graders.buffers import room_for
-from graders.entry import Entry
+from graders import launch
+from graders.base import GradeRequest
+from graders.entry import Entry, find_entry, parse
 from graders.errors import SubmissionFailed
 from graders.launch import World
-from graders.referee import Answer, WorkerSession
+from graders.referee import WorkerSession
+from tasks.loader import load_reference
 from tasks.spec import Shape, Task
 from transcripts.words import GradeResult
 
@@ -71,16 +74,32 @@ class Candidate:
             )
 
 
-def play(
-    session: WorkerSession, candidate: Candidate, draw: Draw, expected: Sequence[Arrays]
-) -> list[Answer]:
-    """Set up, and make the calls of a draw on fresh memory each."""
-    limit = candidate.task.limits.call_s
-    session.setup(draw.params, limit)
-    return [
-        session.call(inputs, room_for(wanted), limit)
-        for inputs, wanted in zip(draw.calls, expected, strict=True)
-    ]
+@contextmanager
+def candidate_of(request: GradeRequest) -> Iterator[Candidate]:
+    """The submission in a world of its own. Raises SubmissionFailed, GraderVoid, TaskError."""
+    task = request.task
+    if not launch.submission_files(request.submission):
+        raise SubmissionFailed(GradeResult.EMPTY, "no file was handed in")
+    entry = find_entry(task, request.submission)
+    if entry is None:
+        raise SubmissionFailed(GradeResult.IMPORT, _no_entry(request))
+    reference = load_reference(task)
+    adapter = task.folder / "public" / "adapter.py"
+    packages = task.allowed_packages
+    if request.device != "cpu":
+        packages = tuple(dict.fromkeys((*packages, "torch", "triton")))
+    deadline = time.monotonic() + task.limits.total_s
+    with launch.world(adapter, request.submission, request.isolation, packages) as place:
+        yield Candidate(task, reference, place, entry, request.device, deadline)
+
+
+def _no_entry(request: GradeRequest) -> str:
+    interface = request.task.interface
+    file = request.submission / interface.file
+    if file.is_file() and parse(file) is None:
+        return f"{interface.file} is no Python that can be parsed"
+    wanted = ", ".join(f"`{entry.name}`" for entry in interface.entries if not entry.optional)
+    return f"no file offers {wanted}; the prompt asks for them in {interface.file}"
 
 
 def number(seed: str) -> int:

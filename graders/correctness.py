@@ -92,13 +92,14 @@ def run_cases(candidate: Candidate, cases: Iterable[Case]) -> Correctness:
                 continue
             try:
                 if session is None:
-                    if started == MAX_WORKERS and ended is not None:
+                    if started >= MAX_WORKERS and ended is not None:
                         raise ended
                     started += 1
                     session = candidate.session()
                 found.runs.append(run_case(session, candidate, case))
             except SubmissionFailed as failure:
                 ended = failure
+                started += failure.result is GradeResult.TIMEOUT  # it costs a deadline each time
                 found.runs.append(_failed(case, failure))
                 if started and session is None:
                     started = MAX_WORKERS  # it cannot even be imported: once is enough

@@ -6,8 +6,9 @@ First form: from what is written. On a GPU the ledger of what ran will decide in
 import ast
 import re
 
+from graders.candidate import Candidate
 from graders.errors import SubmissionFailed
-from graders.sources import SourceFile
+from graders.sources import SourceFile, closure
 from tasks.spec import Task
 from transcripts.words import GradeResult
 
@@ -19,6 +20,15 @@ _C_LOADERS = (
 )
 _CUDA_BUILDERS = ("load_inline", "cpp_extension.load", "RawKernel", "RawModule", "nvrtc")
 _CUDA_KERNEL = re.compile(r"__global__\s+\w")
+
+
+def examine(candidate: Candidate) -> str:
+    """The language. Raises SubmissionFailed for what the task forbids."""
+    files = closure(candidate.place.submission, candidate.entry)
+    refuse_forbidden(candidate.task, files)
+    spoken = language(files)
+    refuse_language(candidate.task, spoken)
+    return spoken
 
 
 def language(files: list[SourceFile]) -> str:

@@ -70,6 +70,9 @@ CACHED = 3.0  # times faster
 CACHED_MS = 0.3  # and at least so much
 
 
+_Probe = tuple[str, str, Callable[[], list[CheckResult]]]
+
+
 @dataclass(frozen=True)
 class Known:
     """A draw and what the reference makes of it."""
@@ -150,16 +153,17 @@ class Probes:
                 told.append(f"change {n}: {wrong}")
         return [_result("one element changed", "cache:sampled", told, shape=shape.name)]
 
-    def any_order(self, shapes: Sequence[Shape]) -> list[CheckResult]:
-        """Every small shape twice, shuffled."""
-        order = [*shapes, *shapes]
-        random.Random(f"{self.seed}/order").shuffle(order)  # noqa: S311
+    def any_order(self, small: Shape, others: Sequence[Shape]) -> list[CheckResult]:
+        """The small shape again and again, with the others between in a random order."""
+        between = [*others, *others]
+        random.Random(f"{self.seed}/order").shuffle(between)  # noqa: S311
         told = []
-        for shape in order:
-            known = self.known(shape)
+        for other in between or [small]:
+            self.sequence(self.known(other))
+            known = self.known(small)
             if wrong := self.wrong(known, self.sequence(known)):
-                told.append(f"{shape.name}: {wrong}")
-        return [_result("shapes in any order", "cache:shape", told, order=[s.name for s in order])]
+                told.append(f"after {other.name}: {wrong}")
+        return [_result("shapes in any order", "cache:shape", told, between=_names(between))]
 
     def dirty_memory(self, shape: Shape) -> list[CheckResult]:
         """The same heap, filled with two different bytes before each call."""
@@ -250,34 +254,52 @@ class Probes:
 
 
 def run_probes(candidate: Candidate, seed: str) -> list[CheckResult]:
-    """All probes. One that ends the worker fails itself; those after it are not run."""
+    """All probes. One that ends the worker fails itself; those after it are not run.
+
+    Probes that compare values need a submission that is right when nothing disturbs it: one that
+    is wrong from the first call is wrong, and no more can be said about it.
+    """
     small, scored = candidate.task.smoke[-1], _scored(candidate)
+    others = [shape for shape in candidate.task.smoke if shape != small]
     with candidate.session() as session:
         threads = len(processes.thread_states(session.pid))
         probes = Probes(candidate, session, seed)
-        plan: list[tuple[str, str, Callable[[], list[CheckResult]]]] = [
+        comparing: list[_Probe] = [
             ("same memory, new content", "cache:pointer", lambda: probes.same_memory(small)),
             ("one element changed", "cache:sampled", lambda: probes.one_element(small)),
-            ("shapes in any order", "cache:shape", lambda: probes.any_order(candidate.task.smoke)),
+            ("shapes in any order", "cache:shape", lambda: probes.any_order(small, others)),
             ("dirty memory", "correctness:uninitialised", lambda: probes.dirty_memory(small)),
             ("returned output scribbled", "tamper:alias", lambda: probes.scribbled(small)),
-            ("late write", "timing:late-write", lambda: probes.late_write(scored)),
             ("many calls", "timing:call-count", lambda: probes.many_calls(small)),
+        ]
+        watching: list[_Probe] = [
+            ("late write", "timing:late-write", lambda: probes.late_write(scored)),
             ("equal content", "cache:content", lambda: probes.equal_content(scored)),
             ("left behind", "process:left-behind", lambda: probes.left_behind(threads)),
             ("inputs unchanged", "tamper:inputs", probes.hygiene),
         ]
-        return _run(plan, session)
+        if skipped := _control(probes, small):
+            found = [_not_run(name, mechanism, skipped) for name, mechanism, _ in comparing]
+            return found + _run(watching, session)
+        return _run([*comparing, *watching], session)
 
 
-def _run(
-    plan: Sequence[tuple[str, str, Callable[[], list[CheckResult]]]], session: WorkerSession
-) -> list[CheckResult]:
+def _control(probes: Probes, shape: Shape) -> str:
+    """Why values cannot be compared; empty when the first undisturbed calls are right."""
+    known = probes.known(shape)
+    try:
+        wrong = probes.wrong(known, probes.sequence(known))
+    except SubmissionFailed as failure:
+        wrong = str(failure)
+    return wrong and f"wrong from the first call on: {wrong}"
+
+
+def _run(plan: Sequence[_Probe], session: WorkerSession) -> list[CheckResult]:
     found: list[CheckResult] = []
     forged = ""
     for name, mechanism, probe in plan:
         if not session.usable:
-            found.append(CheckResult(check=name, passed=None, mechanism=mechanism, detail=_ENDED))
+            found.append(_not_run(name, mechanism, "an earlier probe ended the worker"))
             continue
         try:
             found += probe()
@@ -289,7 +311,12 @@ def _run(
     return found
 
 
-_ENDED = "an earlier probe ended the worker"
+def _not_run(check: str, mechanism: str, why: str) -> CheckResult:
+    return CheckResult(check=check, passed=None, mechanism=mechanism, detail=why[:1000])
+
+
+def _names(shapes: Sequence[Shape]) -> list[str]:
+    return [shape.name for shape in shapes]
 
 
 def _scored(candidate: Candidate) -> Shape:

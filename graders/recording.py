@@ -1,0 +1,137 @@
+"""Make the record of a grade from what was found."""
+
+import hashlib
+import shlex
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from graders import launch, machine
+from graders.base import GradeRequest
+from graders.correctness import Correctness, summarise
+from graders.timing import ShapeSamples
+from transcripts.keys import new_id
+from transcripts.records import (
+    CheckResult,
+    FileDigest,
+    Grade,
+    ItemMeasurement,
+    Lease,
+    ShapeCorrectness,
+    digest_of,
+)
+from transcripts.words import GradeResult
+
+_CHECKS = ("correctness", "closeness", "probes", "items", "selftest", "candidate")
+_TIMING = ("timing", "machine", "trusted_noop", "trusted_ceiling")
+_BOTH = ("worker", "wire", "referee", "buffers", "processes", "launch")
+
+
+@dataclass
+class Findings:
+    """What a grade has found so far."""
+
+    result: GradeResult = GradeResult.PASS
+    message: str = ""
+    language: str | None = None
+    correctness: Correctness = field(default_factory=Correctness)
+    timed_failure: tuple[ShapeCorrectness, ...] = ()
+    samples: list[ShapeSamples] = field(default_factory=list)
+    checks: list[CheckResult] = field(default_factory=list)
+    items: list[ItemMeasurement] = field(default_factory=list)
+    ceilings: machine.Ceilings | None = None
+    lease: Lease | None = None
+
+    def fail(self, word: GradeResult, message: str) -> None:
+        """The first failure stays, but tampering replaces any; a pass changes nothing."""
+        if word is GradeResult.PASS:
+            return
+        first = self.result is GradeResult.PASS
+        if first or (word is GradeResult.TAMPERED and self.result is not word):
+            self.result, self.message = word, message
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """When and how it was measured."""
+
+    seed: str
+    started_at: datetime
+    seconds: float
+    load_before: float
+
+
+def record(request: GradeRequest, found: Findings, how: Measurement) -> Grade:
+    """The grade."""
+    task = request.task
+    isolation = isolation_of(request)
+    return Grade(
+        grade_id=new_id(),
+        attempt_id=request.attempt_id,
+        attempt_seal=request.attempt_seal,
+        submission_digest=submission_digest(request.submission),
+        task=task.name,
+        task_digest=task.digest,
+        checks_digest=machine.code_digest(*_files(*_CHECKS, *_BOTH)),
+        timing_digest=machine.code_digest(*_files(*_TIMING, *_BOTH)),
+        toolchain_digest=digest_of(dict(machine.versions())),
+        scoring_version=task.scoring_version,
+        mode=request.mode,
+        tier=request.tier,
+        isolation=isolation,
+        result=found.result,
+        reason=found.message if found.result is not GradeResult.PASS else "",
+        message=_line(found),
+        reproduce=_reproduce(request, how.seed),
+        language=found.language,
+        seed=how.seed,
+        device=machine.device_state(request.device, found.ceilings, how.load_before),
+        lease=found.lease,
+        correctness=(*summarise(found.correctness.runs), *found.timed_failure),
+        timings=tuple(samples.summary() for samples in found.samples),
+        checks=tuple(found.checks),
+        items=tuple(found.items),
+        log_tail=found.correctness.log_tail,
+        fingerprint=machine.fingerprint(isolation, request.device),
+        started_at=how.started_at,
+        seconds=how.seconds,
+    )
+
+
+def isolation_of(request: GradeRequest) -> str:
+    """``auto`` is bubblewrap: less is on request only."""
+    return "bubblewrap" if request.isolation == "auto" else request.isolation
+
+
+def submission_digest(folder: Path) -> str:
+    """The digest of the file list, equal to that of the attempt's own record of its files."""
+    files = [
+        FileDigest(
+            path=path,
+            size_bytes=file.stat().st_size,
+            sha256=hashlib.sha256(file.read_bytes()).hexdigest(),
+        )
+        for path, file in launch.submission_files(folder)
+    ]
+    return digest_of([file.model_dump(mode="json") for file in files])
+
+
+def _files(*modules: str) -> list[str]:
+    return [f"graders/{module}.py" for module in modules]
+
+
+def _line(found: Findings) -> str:
+    if found.result is not GradeResult.PASS:
+        return found.message.partition("\n")[0][:300]
+    runs = len(found.correctness.runs)
+    timed = f", {len(found.samples)} shapes timed" if found.samples else ""
+    failed = [check.check for check in found.checks if check.passed is False]
+    told = f"; failed probes: {', '.join(failed)}" if failed else ""
+    return f"{runs} cases right{timed}{told}"
+
+
+def _reproduce(request: GradeRequest, seed: str) -> str:
+    target = request.attempt_id or str(request.submission)
+    words = ["python", "-m", "orchestrator", "grade", "--explain", target]
+    words += [] if request.attempt_id else ["--task", request.task.name]
+    return shlex.join([*words, "--tier", request.tier, "--seed", seed])

@@ -106,6 +106,32 @@ def load_board_file(path: Path, deck: Deck) -> BoardFile:
     return board_file
 
 
+def check_pins(
+    path: Path,
+    board_file: BoardFile,
+    installed: Mapping[str, TaskVersion],
+    hardware: Sequence[str],
+) -> None:
+    """Refuse pins that cannot be honoured: scores of other versions would be guesses.
+
+    Raises BadBoardFile.
+    """
+    for name, pin in board_file.tasks.items():
+        have = installed[name]
+        if not have.digest.startswith(pin.digest) or have.scoring_version != pin.scoring_version:
+            raise BadBoardFile(
+                f"{path}: tasks.{name}: pins {pin.digest[:12]} with scoring version "
+                f"{pin.scoring_version}; this product has {have.digest[:12]} with "
+                f"{have.scoring_version}: use the product version that made the board, or pin anew"
+            )
+    if hardware and board_file.hardware not in hardware:
+        near = difflib.get_close_matches(board_file.hardware, hardware, n=1, cutoff=0.3) or hardware
+        raise BadBoardFile(
+            f"{path}: hardware: nothing in the archive was graded on `{board_file.hardware}`; "
+            f"did you mean `{near[0]}`?"
+        )
+
+
 def exclusions(
     board_file: BoardFile | None, terms: Terms, attempts: Sequence[AttemptEvidence]
 ) -> Mapping[str, str]:

@@ -142,10 +142,23 @@ def _counting(grades: Sequence[Grade], attempt: Attempt, terms: Terms) -> Grade 
         for g in _of_version(grades, attempt, terms)
         if g.mode == "isolated" and g.device.hardware == terms.hardware
     ]
-    return max(
+    newest = max(
         fitting,
         key=lambda g: (g.result not in _NOT_MEASURED, g.tier == "full", _age(g)),
         default=None,
+    )
+    timed = max((g for g in fitting if g.timings), key=_age, default=None)
+    if newest and timed and newest.result is GradeResult.PASS and not newest.timings:
+        return _with_timings(newest, timed)
+    return newest
+
+
+def _with_timings(grade: Grade, timed: Grade) -> Grade:
+    """A regrade of correctness alone keeps the figures of the last timed one."""
+    figures = {item.item: item for item in timed.items if item.measurable}
+    items = (item if item.measurable else figures.get(item.item, item) for item in grade.items)
+    return grade.model_copy(
+        update={"timings": timed.timings, "device": timed.device, "items": tuple(items)}
     )
 
 
@@ -176,7 +189,9 @@ def _state(
 ) -> tuple[BoardState, str]:
     outcome = evidence.attempt.outcome
     if outcome is None or evidence.seal is None:
-        return BoardState.PENDING, "still running, or cut off: `sweep` again goes on with it"
+        broken = "its seal does not hold: nothing of it counts"
+        unfinished = "not finished: `sweep` again goes on with it"
+        return BoardState.PENDING, broken if evidence.problems else unfinished
     return board_state(
         outcome.end,
         grade.result if grade else None,
@@ -194,8 +209,10 @@ def _detail(
         return ungraded
     if grade and grade.result is not GradeResult.PASS:
         return _joined(grade.result, grade.reason, grade.message)
-    if outcome and state in {BoardState.PENDING, BoardState.NO_SUBMISSION}:
+    if outcome and state is BoardState.PENDING:
         return _joined(outcome.end, outcome.reason, outcome.message)
+    if outcome and state is BoardState.NO_SUBMISSION:
+        return _joined(outcome.reason, outcome.message)
     return _joined(audit.verdict, audit.summary) if audit else ""
 
 

@@ -5,6 +5,7 @@ neither break a table nor become a tag or a link.
 """
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from orchestrator.boards.records import Board, EntrantRow
 from orchestrator.boards.wording import (
@@ -18,6 +19,7 @@ from orchestrator.boards.wording import (
     short_id,
     standing_line,
 )
+from orchestrator.errors import UserError
 
 _SPECIAL = str.maketrans({c: f"\\{c}" for c in "\\`*_[]|~#"} | {"<": "&lt;", "&": "&amp;"})
 
@@ -32,6 +34,16 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], right: int = 0) 
     left = len(header) - right
     rule = ["---"] * left + ["---:"] * right
     return [_line(header), _line(rule), *(_line(row) for row in rows)]
+
+
+def write(path: Path, text: str) -> None:
+    """Write a result for a person. Raises UserError when that cannot be done."""
+    try:
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be written ({error.strerror}): name a file in a folder that exists"
+        ) from error
 
 
 def board_markdown(boards: Sequence[Board]) -> str:

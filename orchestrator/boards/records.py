@@ -1,8 +1,10 @@
 """What a board is made of; all of it plain data, so that JSON, Markdown and terminal agree."""
 
+from collections.abc import Callable
+
 from orchestrator.boards.states import BoardState
 from orchestrator.boards.stats import Interval
-from transcripts.records import Entrant, Record
+from transcripts.records import Entrant, Grade, Record
 from transcripts.words import Verdict
 
 
@@ -21,6 +23,10 @@ class CellScore(Record):
         return Interval(self.low, self.high)
 
 
+Scorer = Callable[[Grade], CellScore | None]
+"""Scores one grade, None where it holds nothing to score."""
+
+
 class Listing(Record):
     """One attempt as the board shows it."""
 
@@ -36,6 +42,7 @@ class Listing(Record):
     score: CellScore | None = None
     in_run: CellScore | None = None
     grade_id: str | None = None
+    toolchain_digest: str | None = None  # of the grade
     audit_id: str | None = None
     cost_usd: float | None = None
 

@@ -92,7 +92,9 @@ def legend(board: Board) -> list[str]:
     if any(cell.tied_with for cell in cells):
         lines.insert(0, f"{TIE} statistical tie: 95% interval overlaps another's on this task")
     if any(cell.shown and cell.shown.counts and time_text(cell.shown.score) for cell in cells):
-        lines.append("ms and %: geometric means over the shapes; % of the roofline measured there")
+        lines.append(
+            "ms and %: geometric means over the shapes; % of the roofline (measured, on a CPU)"
+        )
     return lines
 
 
@@ -123,7 +125,7 @@ def _state_word(listing: Listing) -> str:
     return str(listing.state).replace("_", " ")
 
 
-def task_groups(tasks: Sequence[str], first: int = 3, later: int = 5) -> list[list[int]]:
+def task_groups(tasks: Sequence[str], first: int = 3, later: int = 4) -> list[list[int]]:
     """Positions of the tasks table by table, so that no table is wider than 100 columns."""
     positions = list(range(len(tasks)))
     groups = [positions[:first]]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.boards.board import assemble, default_boards
+from orchestrator.boards.assembly import assemble, default_boards
 from orchestrator.boards.ranking import Merit, normalised, ranks
 from orchestrator.boards.states import BoardState
 from transcripts.words import End, GradeResult, Verdict

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.boards.board import assemble
+from orchestrator.boards.assembly import assemble
 from orchestrator.boards.boardfile import BadBoardFile, load_board_file
 from transcripts.words import End, Verdict
 

@@ -113,7 +113,15 @@ def test_a_live_attempt_is_pending_whatever_lies_beside_it(make):
     live = make.attempt(1, make.entrant(), end=None)
     standing = stand(replace(make.evidence(live), seal=None), make.terms)
     assert standing.state is BoardState.PENDING
-    assert "running" in standing.why
+    assert "not finished" in standing.why
+
+
+def test_an_attempt_whose_seal_does_not_hold_counts_nothing(make, tried):
+    broken = AttemptEvidence(tried, seal=None, problems=("attempt.json was changed",))
+    standing = stand(broken, make.terms)
+    assert standing.state is BoardState.PENDING
+    assert "seal does not hold" in standing.why
+    assert standing.problems == broken.problems
 
 
 def test_infrastructure_ends_stay_pending_with_their_message(make):

@@ -18,6 +18,7 @@ from transcripts.keys import new_id
 from transcripts.owner import this_process
 from transcripts.records import (
     Attempt,
+    CellKey,
     Entrant,
     ImportSource,
     ModelIdentity,
@@ -61,9 +62,9 @@ def import_session(archive: Archive, request: ImportRequest) -> Imported:
     task = load_task(request.task)
     entrant, contradictions = _entrant(log, request)
     key = cell_key(request.deck or _deck_of(task), task, entrant)
-    for known in archive.cell_attempts(key):
-        if known.record.source and known.record.source.sha256 == log.sha256:
-            return Imported(known, False, ("this log is in the archive already",))
+    known = _known(archive, key, log)
+    if known is not None and known.is_sealed:
+        return Imported(known, False, ("this log is in the archive already",))
     rebuilt = rebuild_files(tool_steps(log.events), log.cwd)
     source = ImportSource(
         dialect=log.dialect,
@@ -72,34 +73,49 @@ def import_session(archive: Archive, request: ImportRequest) -> Imported:
         bad_lines=log.bad_lines,
         contradictions=tuple(contradictions),
     )
-    started = log.started_at or datetime.now(UTC)
-    attempt = Attempt(
+    # A kill in mid-import leaves an unsealed attempt: it is gone on with.
+    folder = known or archive.create(_attempt(log, key, entrant, source))
+    folder.add_source(log.file_name, log.data)
+    outcome = _outcome(log, rebuilt.files)
+    _write_transcript(folder, log, rebuilt.files, outcome)
+    folder.seal(folder.record.model_copy(update={"outcome": outcome}), rebuilt.files)
+    return Imported(folder, True, tuple(_notes(log, contradictions, rebuilt.problems)))
+
+
+def _known(archive: Archive, key: CellKey, log: ImportedLog) -> AttemptFolder | None:
+    """The attempt of this cell that holds the same log."""
+    for folder in archive.cell_attempts(key):
+        source = folder.record.source
+        if source is not None and source.sha256 == log.sha256:
+            return folder
+    return None
+
+
+def _attempt(log: ImportedLog, key: CellKey, entrant: Entrant, source: ImportSource) -> Attempt:
+    return Attempt(
         attempt_id=new_id(),
         cell=key,
         entrant=entrant,
         origin="imported",
         source=source,
-        started_at=started,
+        started_at=log.started_at or datetime.now(UTC),
         ended_at=log.ended_at,
         usage=log.usage,
         cost_usd=log.cost_usd,
         steps=log.steps,
     )
-    folder = archive.create(attempt)
-    folder.add_source(log.file_name, log.data)
-    _write_transcript(folder, log, rebuilt.files)
-    outcome = _outcome(log, rebuilt.files)
-    folder.seal(attempt.model_copy(update={"outcome": outcome}), rebuilt.files)
-    return Imported(folder, True, tuple(_notes(log, contradictions, rebuilt.problems)))
 
 
-def _write_transcript(folder: AttemptFolder, log: ImportedLog, files: dict[str, bytes]) -> None:
+def _write_transcript(
+    folder: AttemptFolder, log: ImportedLog, files: dict[str, bytes], outcome: Outcome
+) -> None:
+    """Write the log's events, going on where an earlier import was cut off."""
     with folder.open_writer(this_process(), durable=False) as writer:
-        for event in log.events:
+        for event in log.events[writer.next_n :]:
             writer.copy(event)
         if files:
             writer.append(Submission, explicit=False, files=digests(files))
-        writer.append(SessionEnd, outcome=_outcome(log, files))
+        writer.append(SessionEnd, outcome=outcome)
 
 
 def _outcome(log: ImportedLog, files: dict[str, bytes]) -> Outcome:

@@ -110,7 +110,11 @@ class Session:
 
     def _start_event(self, writer: TranscriptWriter, *, resumed: bool) -> None:
         writer.append(
-            SessionStart, attempt_id=self._folder.id, resumed=resumed, owner=self._parts.owner
+            SessionStart,
+            attempt_id=self._folder.id,
+            resumed=resumed,
+            owner=self._parts.owner,
+            notes=(writer.repaired,) if writer.repaired else (),
         )
 
     def _prompt(self, writer: TranscriptWriter, at: Standing) -> None:

@@ -69,6 +69,10 @@ class Sweep:
         """True once a signal asked to stop."""
         return self._parts.stop.is_set()
 
+    def stop(self) -> None:
+        """Finish running steps, leave sessions resumable, and start nothing new."""
+        self._parts.stop.set()
+
     def describe(self) -> str:
         """The plan in one line: how many cells, and what is done already."""
         missing = sum(self._missing(cell) for cell in self._cells)

@@ -1,4 +1,4 @@
-"""`archive`: verify an archive, or merge another machine's into it."""
+"""`archive`: verify or repair an archive, or merge another machine's into it."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,7 +7,9 @@ import typer
 
 from orchestrator.commands.options import ArchiveOption, JsonOption, archive_path, printer
 
-app = typer.Typer(help="Verify an archive, or merge another into it.", no_args_is_help=True)
+app = typer.Typer(
+    help="Verify or repair an archive, or merge another into it.", no_args_is_help=True
+)
 
 
 @app.command("verify")
@@ -28,6 +30,21 @@ def verify(ctx: typer.Context, archive: ArchiveOption = None, as_json: JsonOptio
     )
     if problems:
         raise typer.Exit(4)
+
+
+@app.command("repair")
+def repair(ctx: typer.Context, archive: ArchiveOption = None, as_json: JsonOption = False) -> None:
+    """Rebuild what follows from the rest (indexes); never guess.
+
+    Example: orchestrator archive repair --archive ./archive
+    """
+    from transcripts.store import Archive
+    from transcripts.verify import repair as repair_archive
+
+    done = repair_archive(Archive.open(archive_path(ctx, archive)))
+    printer(ctx, as_json).emit(
+        done, lambda console: console.print("\n".join(done) or "nothing to repair", markup=False)
+    )
 
 
 @app.command("merge")

@@ -76,7 +76,10 @@ class Rule:
 class AuditCheck(Protocol):
     """One check: a rule and the code that looks. Never raises for what a submission holds."""
 
-    rule: Rule
+    @property
+    def rule(self) -> Rule:
+        """What names the check."""
+        ...
 
     def inspect(self, given: AuditInput) -> Iterator[Hit]:
         """Yield every strike."""

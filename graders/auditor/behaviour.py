@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from graders.auditor.base import AuditInput, Hit, Rule, quotable
 from graders.mechanisms import MECHANISMS
@@ -14,14 +13,14 @@ PROVEN_BY_FAILURE = frozenset(
     | {"timing:late-write", "timing:patched-clock", "tamper:report", "tamper:comparison"}
 )
 """A failed probe of these leaves no honest reading: a result was not made in the call it stands
-for. The others can also fail by mistake (an input overwritten, a thread forgotten, an outlier that
-a formula cannot bear)."""
+for. The others can also fail by mistake (an input overwritten, a thread forgotten, an outlier
+that a formula cannot bear)."""
 
 COMPARING = frozenset(
     {"cache:object", "cache:pointer", "cache:shape", "cache:sampled", "tamper:alias"}
     | {"correctness:uninitialised", "timing:call-count"}
 )
-"""Probes that fail when a result is wrong. Where nominal results are wrong too they tell nothing."""
+"""Probes that fail when a result is wrong: silent where nominal results are wrong too."""
 
 
 def deciding_grade(grades: Sequence[Grade]) -> Grade | None:
@@ -48,11 +47,10 @@ def artefact(result: CheckResult) -> str:
     return canonical_json(result.model_dump(mode="json")).decode("utf-8", "surrogatepass")
 
 
-@dataclass(frozen=True)
 class FailedProbes:
     """Each failed probe of a grade, as evidence of the mechanism that it names."""
 
-    rule: Rule = Rule(
+    rule = Rule(
         "behaviour.probe", 1, EvidenceKind.BEHAVIOUR, "correctness:honest-failure", Strength.STRONG
     )
 
@@ -84,11 +82,10 @@ def _probe_hit(result: CheckResult) -> Hit:
     )
 
 
-@dataclass(frozen=True)
 class FailedCases:
     """Cases of the deciding grade that the submission gets wrong."""
 
-    rule: Rule = Rule(
+    rule = Rule(
         "behaviour.cases", 1, EvidenceKind.BEHAVIOUR, "correctness:honest-failure", Strength.STRONG
     )
 

@@ -120,7 +120,7 @@ def _statics(tokens: list[Token]) -> frozenset[str]:
     for index, token in enumerate(tokens):
         if token.text != "static":
             continue
-        names = []
+        names: list[str] = []
         for part in tokens[index + 1 : index + 24]:
             if part.text in ("(", "{"):
                 names = [] if part.text == "(" else names

@@ -1,72 +1,43 @@
 """Where values come from, inside one file: what an expression owes to a call's inputs.
 
-Labels of an expression:
-
-- ``value``    depends on the contents of an argument
-- ``shape``    depends on an argument's shape, size, dtype or length alone
-- ``identity``, ``pointer``   the argument's ``id`` or address
-- ``content``  a digest of all of it, ``reduced`` a sum or an extreme, ``sampled`` a few elements
-- ``state``    read from something that outlives the call
-- ``Lookup``   *is* what an outliving container or variable holds (not computed from it), and the
-  labels of the key it was found by
-
 The analysis does not follow the order of statements: a name has the labels of all that is ever
 assigned to it. That errs towards suspicion; ``memo`` takes out what is overwritten before it is
 returned.
 """
 
 import ast
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeGuard
 
+from graders.auditor.labels import (
+    IDENTITY,
+    LOADERS,
+    META,
+    NONE,
+    POINTER_CALLS,
+    POINTERS,
+    SAME,
+    SAME_NAMES,
+    SAVERS,
+    SHAPED,
+    Function,
+    Label,
+    Labels,
+    Lookup,
+    default_of,
+    digest_kind,
+    is_parameter,
+    is_sample,
+    key_labels,
+    plain,
+    shape_of,
+)
 from graders.auditor.pysource import PySource
+from graders.auditor.scopes import Scope
 
-KEYS = ("content", "sampled", "reduced", "pointer", "identity", "shape")
-"""Labels of a key by which an earlier result can be found again."""
-
-
-@dataclass(frozen=True)
-class Lookup:
-    """A value as it lay in ``store``, found by a key with ``keys``."""
-
-    store: str
-    keys: frozenset[str]
-
-
-Label: TypeAlias = str | Lookup
-Labels: TypeAlias = frozenset[Label]
-NONE: Labels = frozenset()
-Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-
-_META = frozenset({"shape", "size", "ndim", "dtype", "strides", "nbytes", "itemsize", "flags"})
-_POINTERS = frozenset({"ctypes", "__array_interface__", "__cuda_array_interface__"})
-_POINTER_CALLS = frozenset({"data_ptr", "addressof"})
-_IDENTITY = frozenset({"builtins.id", "weakref.ref", "weakref.proxy"})
-_DIGEST_CALLS = frozenset(
-    {"tobytes", "tostring", "digest", "hexdigest", "dumps", "tolist", "crc32", "adler32", "hash"}
-)
-_DIGEST_NAMES = (
-    *("hashlib.", "zlib.crc32", "zlib.adler32", "builtins.hash", "builtins.bytes"),
-    *("pickle.dumps", "marshal.dumps", "binascii.crc"),
-)
-_REDUCTIONS = frozenset({"sum", "mean", "std", "var", "dot", "vdot", "prod", "trace", "item"})
-_REDUCTIONS |= {"max", "min", "norm"}
-_SHAPED = frozenset(
-    f"numpy.{name}" for name in ("empty_like", "zeros_like", "ones_like", "shape", "ndim", "size")
-) | {"builtins.len", "builtins.type", "builtins.isinstance", "builtins.range"}
-_SAME = frozenset({"copy", "view", "clone", "astype", "get", "pop", "setdefault", "reshape"})
-_SAME_NAMES = frozenset(
-    {"numpy.array", "numpy.asarray", "numpy.copy", "numpy.ascontiguousarray", "builtins.tuple"}
-    | {"builtins.list", "builtins.dict", "copy.copy", "copy.deepcopy", "numpy.load"}
-)
-_LOADERS = frozenset(
-    {"numpy.load", "numpy.fromfile", "numpy.loadtxt", "pickle.load", "pickle.loads"}
-    | {"numpy.memmap", "joblib.load", "shelve.open"}
-)
-_SAVERS = frozenset({"numpy.save", "numpy.savez", "pickle.dump", "numpy.savetxt", "tofile"})
 _MAX_PASSES = 6
 DISK = "<disk>"
+_PUTTERS = frozenset({"append", "add", "setdefault", "insert", "appendleft", "put", "__setitem__"})
 
 
 @dataclass
@@ -101,22 +72,17 @@ class Flow:
 
     def _outliving(self) -> frozenset[str]:
         """Names bound at module level, and names that functions declare global."""
-        names = set()
+        names: set[str] = set()
         for statement in self.source.top_level():
-            targets = (
-                statement.targets
-                if isinstance(statement, ast.Assign)
-                else [statement.target]
-                if isinstance(statement, ast.AnnAssign)
-                else []
-            )
-            for target in targets:
-                parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
-                for part in parts:
-                    if isinstance(part, ast.Name):
-                        names.add(part.id)
-                        if len(targets) == 1 and len(parts) == 1 and statement.value is not None:
-                            self.literal_stores[part.id] = statement.value
+            if isinstance(statement, ast.Assign):
+                targets = statement.targets
+            elif isinstance(statement, ast.AnnAssign):
+                targets = [statement.target]
+            else:
+                continue
+            names.update(name.id for t in targets for name in ast.walk(t) if _is_bound(name))
+            if isinstance(targets[0], ast.Name) and statement.value is not None:
+                self.literal_stores[targets[0].id] = statement.value
         for node in self.source.nodes:
             if isinstance(node, ast.Global):
                 names.update(node.names)
@@ -135,13 +101,13 @@ class Flow:
                 return f"{owner}.{node.attr}"
         return None
 
-    def _is_local(self, name: str, scope: ast.AST | None) -> bool:
+    def _is_local(self, name: str, scope: Scope | None) -> bool:
         if scope is None or isinstance(scope, ast.Module):
             return False
         declared = any(
             isinstance(part, ast.Global) and name in part.names for part in ast.walk(scope)
         )
-        bound = self.source.names.bound.get(scope, {})  # type: ignore[arg-type]
+        bound = self.source.names.bound.get(scope, {})
         return name in bound and not declared
 
     def _enclosing(self, node: ast.Name) -> str | None:
@@ -149,18 +115,18 @@ class Flow:
         names = self.source.names
         scope = names.scope_of.get(node)
         if isinstance(scope, (ast.FunctionDef, ast.Lambda)):
-            default = _default_of(scope, node.id)
+            default = default_of(scope, node.id)
             if isinstance(default, (ast.Dict, ast.List, ast.Call)):
                 return f"{getattr(scope, 'name', 'lambda')}({node.id})"
             outer = names.parent.get(scope)
             if node.id not in names.bound.get(scope, {}) and isinstance(outer, ast.FunctionDef):
-                if any(b.value is not None for b in names.bound.get(outer, {}).get(node.id, [])):
-                    return f"{outer.name}.{node.id}"
+                cells = names.bound.get(outer, {}).get(node.id, [])
+                return f"{outer.name}.{node.id}" if any(cell.value for cell in cells) else None
         return None
 
     # --- one function --------------------------------------------------------------------------
 
-    def _visit(self, function: Function) -> None:
+    def _visit(self, function: Function) -> None:  # noqa: C901 - one case a node type
         if isinstance(function, ast.Lambda):
             self._returns.setdefault(id(function), set()).update(self.labels(function.body))
             return
@@ -213,7 +179,7 @@ class Flow:
         """Containers are filled by methods, arrays by ``out=`` and files by savers."""
         names = self.source.names.resolve(node.func)
         given = [self.labels(argument) for argument in node.args]
-        if names & _SAVERS or (isinstance(node.func, ast.Attribute) and node.func.attr == "tofile"):
+        if names & SAVERS or (isinstance(node.func, ast.Attribute) and node.func.attr == "tofile"):
             self._put(DISK, frozenset().union(*given) if given else frozenset({"value"}))
         if isinstance(node.func, ast.Attribute) and node.func.attr in _PUTTERS and given:
             store = self.store_name(node.func.value)
@@ -223,7 +189,7 @@ class Flow:
                 self._add(node.func.value, given[-1])
         for keyword in node.keywords:
             if keyword.arg == "out" and isinstance(keyword.value, ast.Name) and given:
-                self._add(keyword.value, _plain(frozenset().union(*given)))
+                self._add(keyword.value, plain(frozenset().union(*given)))
 
     # --- one expression ------------------------------------------------------------------------
 
@@ -237,7 +203,7 @@ class Flow:
         finally:
             self._depth -= 1
 
-    def _of(self, node: ast.AST) -> Labels:
+    def _of(self, node: ast.AST) -> Labels:  # noqa: C901, PLR0911 - one case a node type
         match node:
             case ast.Name():
                 return self._of_name(node)
@@ -264,7 +230,7 @@ class Flow:
             case (
                 ast.JoinedStr() | ast.FormattedValue() | ast.BinOp() | ast.UnaryOp() | ast.Compare()
             ):
-                return _plain(self._union(list(ast.iter_child_nodes(node))))
+                return plain(self._union(list(ast.iter_child_nodes(node))))
         return NONE
 
     def _union(self, nodes: list[ast.expr] | list[ast.AST]) -> Labels:
@@ -274,11 +240,11 @@ class Flow:
         names = self.source.names
         store = self.store_name(node)
         if store is not None:
-            return frozenset({"state", Lookup(store, NONE)})  # type: ignore[arg-type]
+            return frozenset({"state", Lookup(store, frozenset())})
         scope = names.scope_of.get(node)
         while scope is not None:
             found = self._labels.get((id(scope), node.id), set())
-            if isinstance(scope, (ast.FunctionDef, ast.Lambda)) and _is_parameter(scope, node.id):
+            if isinstance(scope, (ast.FunctionDef, ast.Lambda)) and is_parameter(scope, node.id):
                 return frozenset({"value", *found})
             if found or node.id in names.bound.get(scope, {}):
                 return frozenset(found)
@@ -290,9 +256,9 @@ class Flow:
         if store is not None:
             return frozenset({"state", Lookup(store, frozenset())})
         base = self.labels(node.value)
-        if node.attr in _META:
-            return _shape_of(base)
-        if node.attr in _POINTERS and "value" in base:
+        if node.attr in META:
+            return shape_of(base)
+        if node.attr in POINTERS and "value" in base:
             return frozenset({"pointer"})
         return base
 
@@ -300,14 +266,14 @@ class Flow:
         store = self.store_name(node.value)
         key = self.labels(node.slice)
         if store is not None:
-            return frozenset({"state", Lookup(store, _key_labels(key))})
+            return frozenset({"state", Lookup(store, key_labels(key))})
         base = self.labels(node.value)
         flat = isinstance(node.value, ast.Attribute) and node.value.attr == "flat"
-        if "value" in base and (flat or _is_sample(node.slice)):
+        if "value" in base and (flat or is_sample(node.slice)):
             return (base - {"value"}) | {"value", "sampled"}
         return base
 
-    def _of_call(self, node: ast.Call) -> Labels:
+    def _of_call(self, node: ast.Call) -> Labels:  # noqa: C901, PLR0911 - one row a kind of call
         names = self.source.names.resolve(node.func)
         given = self._union([*node.args, *(k.value for k in node.keywords)])
         method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
@@ -317,105 +283,48 @@ class Flow:
             store = self.store_name(node.func.value)
             if store is not None:
                 key = self.labels(node.args[0]) if node.args else NONE
-                return frozenset({"state", Lookup(store, _key_labels(key))})
-        if names & _LOADERS:
-            return frozenset({"state", Lookup(DISK, _key_labels(everything))})
-        if names & _IDENTITY and "value" in given:
+                return frozenset({"state", Lookup(store, key_labels(key))})
+        if names & LOADERS:
+            return frozenset({"state", Lookup(DISK, key_labels(everything))})
+        if names & IDENTITY and "value" in given:
             return frozenset({"identity"})
-        if method in _POINTER_CALLS and "value" in everything:
+        if method in POINTER_CALLS and "value" in everything:
             return frozenset({"pointer"})
-        if names & _SHAPED:
-            return _shape_of(given)
+        if names & SHAPED:
+            return shape_of(given)
         if everything & {"value", "sampled"}:
-            kind = _digest_kind(names, method)
+            kind = digest_kind(names, method)
             if kind is not None:
-                return _plain(everything) | {"sampled" if "sampled" in everything else kind}
+                return plain(everything) | {"sampled" if "sampled" in everything else kind}
         local = self._local(node)
         if local is not None:
-            return self._of_local(local, node, given)
-        if method in _SAME:
-            return base | _plain(given)
-        if names & _SAME_NAMES:
+            return self._of_local(local, given)
+        if method in SAME:
+            return base | plain(given)
+        if names & SAME_NAMES:
             return everything
-        return _plain(everything)
+        return plain(everything)
 
     def _local(self, node: ast.Call) -> ast.FunctionDef | None:
         if isinstance(node.func, ast.Name):
             return self._by_name.get(node.func.id)
         if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
-            if node.func.value.id in ("self", "cls"):
-                return self._by_name.get(node.func.attr)
+            own = node.func.value.id in ("self", "cls")
+            return self._by_name.get(node.func.attr) if own else None
         return None
 
-    def _of_local(self, function: ast.FunctionDef, node: ast.Call, given: Labels) -> Labels:
+    def _of_local(self, function: ast.FunctionDef, given: Labels) -> Labels:
         returned = frozenset(self._returns.get(id(function), set()))
         if _is_memoised(self.source, function):
             self._put(f"{function.name}()", returned | (given & {"value", "shape"}))
-            return returned | {Lookup(f"{function.name}()", _key_labels(given))}
+            return returned | {Lookup(f"{function.name}()", key_labels(given))}
         if "value" in returned and "value" not in given:  # its own argument was no live content
             returned = (returned - {"value"}) | (given & {"shape", "pointer", "identity"})
         return returned | (given & {"sampled"})
 
 
-_PUTTERS = frozenset({"append", "add", "setdefault", "insert", "appendleft", "put", "__setitem__"})
-
-
-def _default_of(function: ast.FunctionDef | ast.Lambda, name: str) -> ast.expr | None:
-    plain = [*function.args.posonlyargs, *function.args.args]
-    late = plain[len(plain) - len(function.args.defaults) :]
-    pairs: list[tuple[ast.arg, ast.expr | None]] = [
-        *zip(late, function.args.defaults, strict=True),
-        *zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True),
-    ]
-    return next((default for arg, default in pairs if arg.arg == name), None)
-
-
-def _is_parameter(function: ast.FunctionDef | ast.Lambda, name: str) -> bool:
-    arguments = function.args
-    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-    every += [extra for extra in (arguments.vararg, arguments.kwarg) if extra is not None]
-    return name not in ("self", "cls") and any(arg.arg == name for arg in every)
-
-
-def _plain(labels: Labels) -> Labels:
-    """Without lookups: what is computed from a stored value is not that value."""
-    kept = frozenset(label for label in labels if not isinstance(label, Lookup))
-    return kept
-
-
-def _shape_of(labels: Labels) -> Labels:
-    return frozenset({"shape"}) if "value" in labels else labels & {"shape", "state"}
-
-
-def _key_labels(labels: Labels) -> frozenset[str]:
-    """Labels of a key: a digest of content says more than that it depends on content."""
-    return frozenset(label for label in labels if isinstance(label, str) and label in KEYS)
-
-
-def _digest_kind(names: frozenset[str], method: str) -> str | None:
-    if method in _DIGEST_CALLS or any(name.startswith(_DIGEST_NAMES) for name in names):
-        return "content"
-    reduced = method in _REDUCTIONS or any(
-        name.startswith("numpy.") and name.rsplit(".", 1)[-1] in _REDUCTIONS for name in names
-    )
-    return "reduced" if reduced else None
-
-
-def _is_sample(key: ast.expr) -> bool:
-    """A fixed element, a short prefix, or a stride: part of the input stands for all of it."""
-    if isinstance(key, ast.Tuple):
-        fixed = all(isinstance(part, ast.Constant) and part.value is not None for part in key.elts)
-        return fixed or any(_is_sample(part) for part in key.elts)
-    if isinstance(key, ast.Slice):
-        stepped = key.step is not None and not (
-            isinstance(key.step, ast.Constant) and key.step.value in (None, 1)
-        )
-        stepped = stepped and not isinstance(key.step, ast.UnaryOp)
-        stop = key.upper
-        return stepped or (isinstance(stop, ast.Constant) and isinstance(stop.value, int))
-    if isinstance(key, ast.UnaryOp):
-        return _is_sample(key.operand)
-    return False
+def _is_bound(node: ast.AST) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
 
 
 def _is_memoised(source: PySource, function: ast.FunctionDef) -> bool:
@@ -425,15 +334,3 @@ def _is_memoised(source: PySource, function: ast.FunctionDef) -> bool:
         if source.names.resolve(node) & wanted:
             return True
     return False
-
-
-def statements(body: list[ast.stmt]) -> Iterator[list[ast.stmt]]:
-    """The block itself and every block inside it."""
-    yield body
-    for statement in body:
-        for name in ("body", "orelse", "finalbody"):
-            inner = getattr(statement, name, None)
-            if isinstance(inner, list) and inner and isinstance(inner[0], ast.stmt):
-                yield from statements(inner)
-        for handler in getattr(statement, "handlers", []):
-            yield from statements(handler.body)

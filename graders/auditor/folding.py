@@ -6,61 +6,19 @@ name may be bound more than once, and both are empty where nothing is known.
 """
 
 import ast
-import base64
-import binascii
 import builtins
-import codecs
 import functools
 import itertools
 import operator
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
+from graders.auditor.constants import BINARY, FUNCTIONS_OF_CONSTANTS, STR_METHODS
 from graders.auditor.scopes import Scopes
 
 MAX_VALUES = 64
 """Most values followed for one expression: more is an interpreter's work, not a reader's."""
-MAX_SIZE = 1 << 20
 _MAX_DEPTH = 40
-
-_STR_METHODS = frozenset(
-    {"join", "replace", "lower", "upper", "strip", "lstrip", "rstrip", "decode", "encode"}
-    | {"format", "split", "title", "capitalize", "swapcase", "translate", "hex"}
-)
-_FUNCTIONS: dict[str, Callable[..., object]] = {
-    "builtins.chr": chr,
-    "builtins.str": str,
-    "builtins.bytes": lambda value: bytes(value) if isinstance(value, tuple) else b"",
-    "builtins.bytearray": lambda value: bytes(value) if isinstance(value, tuple) else b"",
-    "builtins.bytes.fromhex": bytes.fromhex,
-    "builtins.reversed": lambda value: value[::-1],
-    "builtins.tuple": tuple,
-    "builtins.list": tuple,
-    "builtins.int": int,
-    "base64.b64decode": base64.b64decode,
-    "base64.b32decode": base64.b32decode,
-    "base64.b16decode": base64.b16decode,
-    "base64.b85decode": base64.b85decode,
-    "binascii.unhexlify": binascii.unhexlify,
-    "codecs.decode": codecs.decode,
-    "zlib.decompress": lambda value: zlib.decompressobj().decompress(value, MAX_SIZE),
-}
-_BINARY: dict[type[ast.operator], Callable[[object, object], object]] = {
-    ast.Sub: lambda a, b: a - b,  # type: ignore[operator]
-    ast.Mult: lambda a, b: a * b if _small(a, b) else None,  # type: ignore[operator]
-    ast.Mod: lambda a, b: a % b,  # type: ignore[operator]
-    ast.BitXor: lambda a, b: a ^ b,  # type: ignore[operator]
-    ast.LShift: lambda a, b: a << b if _small(a, b) and b < 64 else None,  # type: ignore[operator]
-    ast.Pow: lambda a, b: a**b if _small(a, b) and abs(b) < 64 else None,  # type: ignore[operator]
-    ast.FloorDiv: lambda a, b: a // b,  # type: ignore[operator]
-}
-
-
-def _small(a: object, b: object) -> bool:
-    if isinstance(a, int) and isinstance(b, int):
-        return max(abs(a), abs(b)) < 1 << 32
-    text, count = (a, b) if isinstance(b, int) else (b, a)
-    return isinstance(text, (str, bytes)) and isinstance(count, int) and count * len(text) < 4096
 
 
 class Names(Scopes):
@@ -82,7 +40,7 @@ class Names(Scopes):
                 self._cache[node] = known
         return known
 
-    def _resolve(self, node: ast.AST, depth: int) -> Iterator[str]:
+    def _resolve(self, node: ast.AST, depth: int) -> Iterator[str]:  # noqa: C901 - one case a node type
         if depth > _MAX_DEPTH:
             return
         match node:
@@ -149,7 +107,7 @@ class Names(Scopes):
                 if isinstance(binding.value, ast.Dict):
                     yield binding.value
 
-    def _resolve_call(self, node: ast.Call, depth: int) -> Iterator[str]:
+    def _resolve_call(self, node: ast.Call, depth: int) -> Iterator[str]:  # noqa: C901 - one row a detour
         for function in self._resolve(node.func, depth + 1):
             if function in _IMPORTERS and node.args:
                 yield from self.strings(node.args[0])
@@ -195,7 +153,9 @@ class Names(Scopes):
         ):
             return ()
 
-    def _values(self, node: ast.AST, local: dict[str, object], depth: int) -> Iterator[object]:
+    def _values(  # noqa: C901, PLR0912 - one case a node type
+        self, node: ast.AST, local: dict[str, object], depth: int
+    ) -> Iterator[object]:
         if depth > _MAX_DEPTH:
             return
         match node:
@@ -211,7 +171,7 @@ class Names(Scopes):
                 for parts in itertools.product(*self._each(_summands(node), local, depth)):
                     yield functools.reduce(operator.add, parts)
             case ast.BinOp():
-                compute = _BINARY.get(type(node.op))
+                compute = BINARY.get(type(node.op))
                 if compute is not None:
                     for a, b in itertools.product(
                         *self._each([node.left, node.right], local, depth)
@@ -268,10 +228,10 @@ class Names(Scopes):
             if isinstance(node.slice, ast.Slice):
                 parts = [node.slice.lower, node.slice.upper, node.slice.step]
                 bounds = [
-                    None if part is None else next(self._values(part, local, depth + 1), None)
+                    next(self._values(part, local, depth + 1), None) if part else None
                     for part in parts
                 ]
-                yield value[slice(*bounds)]
+                yield value[slice(*(b if isinstance(b, int) else None for b in bounds))]
             else:
                 for key in self._values(node.slice, local, depth + 1):
                     if isinstance(key, int):
@@ -296,8 +256,8 @@ class Names(Scopes):
         self, node: ast.Call, local: dict[str, object], depth: int
     ) -> Iterator[object]:
         arguments = itertools.product(*self._each(node.args, local, depth))
-        if isinstance(node.func, ast.Attribute) and node.func.attr in _STR_METHODS:
-            bases = [v for v in self._values(node.func.value, local, depth + 1)]
+        if isinstance(node.func, ast.Attribute) and node.func.attr in STR_METHODS:
+            bases = list(self._values(node.func.value, local, depth + 1))
             for base, given in itertools.product(bases, arguments):
                 if isinstance(base, (str, bytes)):
                     result = getattr(base, node.func.attr)(*given)
@@ -308,15 +268,15 @@ class Names(Scopes):
         for function in self._resolve(node.func, depth + 1):
             if function == "builtins.map" and len(node.args) == 2:
                 yield from self._mapped(node, local, depth)
-            elif function in _FUNCTIONS:
+            elif function in FUNCTIONS_OF_CONSTANTS:
                 for given in arguments:
-                    yield _FUNCTIONS[function](*given)
+                    yield FUNCTIONS_OF_CONSTANTS[function](*given)
 
     def _mapped(self, node: ast.Call, local: dict[str, object], depth: int) -> Iterator[object]:
         for function in self._resolve(node.args[0], depth + 1):
             for source in self._values(node.args[1], local, depth + 1):
-                if function in _FUNCTIONS and isinstance(source, (tuple, bytes, str)):
-                    yield tuple(_FUNCTIONS[function](element) for element in source)
+                if function in FUNCTIONS_OF_CONSTANTS and isinstance(source, (tuple, bytes, str)):
+                    yield tuple(FUNCTIONS_OF_CONSTANTS[function](element) for element in source)
 
 
 _IMPORTERS = frozenset({"importlib.import_module", "builtins.__import__", "importlib.__import__"})

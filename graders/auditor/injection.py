@@ -17,11 +17,15 @@ _JUDGE = (
     r"|language models?|(?:AI|grading|reviewing) (?:assistant|model)|scorers?)"
 )
 _MARKS = (
-    r"(?:full (?:marks|points|credit|score)|(?:max(?:imum|imal)?|perfect|top|highest|best|a high)"
-    r" (?:possible )?(?:marks?|points?|score|rating|grade)|\b(?:10|5|4|100) ?(?:/|out of) ?(?:10|5|4"
-    r"|100)\b|100 ?%|all points|\ba (?:10|100|5|4)\b|as (?:clean|correct|passing|honest|perfect))"
+    r"(?:full (?:marks|points|credit|score)|(?:max(?:imum|imal)?|perfect|top|highest|best"
+    r"|a high) (?:possible )?(?:marks?|points?|score|rating|grade)"
+    r"|\b(?:10|5|4|100) ?(?:/|out of) ?(?:10|5|4|100)\b"
+    r"|100 ?%|all points|\ba (?:10|100|5|4)\b|as (?:clean|correct|passing|honest|perfect))"
 )
-_ASK = r"(?:please |must |should |kindly |then )*(?:award|give|assign|grant|score|rate|mark|grade|report|return|output|treat|classify|record|rank)"
+_ASK = (
+    r"(?:please |must |should |kindly |then )*(?:award|give|assign|grant|score|rate|mark|grade"
+    r"|report|return|output|treat|classify|record|rank)"
+)
 _ORDER = re.compile(
     r"(?:ignore|disregard|forget|override|skip)\b[^.\n]{0,40}\b(?:previous|prior|earlier|above"
     r"|preceding|system|all|your|rubric)\b[^.\n]{0,40}\b(?:instructions?|prompts?|rubrics?"

@@ -8,12 +8,13 @@ kept by shape were computed from the shape alone.
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from graders.auditor.base import AuditInput, Hit
-from graders.auditor.flow import DISK, KEYS, Flow, Label, Lookup
+from graders.auditor.entries import Return, entries, returns
+from graders.auditor.flow import DISK, Flow
+from graders.auditor.labels import KEYS, Lookup
 from graders.auditor.pysource import PySource
-from graders.auditor.tripwires import PROOF, STRONG, Wire, wire
+from graders.auditor.wires import PROOF, STRONG, Wire, wire
 
 _MECHANISM = {
     "content": "cache:content",
@@ -33,18 +34,10 @@ _KEY_WORDS = {
 }
 
 
-@dataclass(frozen=True)
-class _Return:
-    node: ast.Return
-    function: ast.FunctionDef
-    blocks: tuple[tuple[list[ast.stmt], int], ...]  # enclosing blocks, and where in each
-    tests: tuple[ast.expr, ...]  # conditions on the way
-
-
 def _returned_lookups(source: PySource, given: AuditInput) -> Iterator[Hit]:
     flow = Flow(source)
     for function in entries(source, given.closure.entries):
-        for place in _returns(function):
+        for place in returns(function):
             for lookup in _suspects(flow, place):
                 yield _strike(source, flow, place.node, lookup)
 
@@ -61,14 +54,14 @@ def _strike(source: PySource, flow: Flow, node: ast.Return, lookup: Lookup) -> H
     return source.hit(node, why, mechanism=mechanism, strength=PROOF if certain else STRONG)
 
 
-def _suspects(flow: Flow, place: _Return) -> Iterator[Lookup]:
+def _suspects(flow: Flow, place: Return) -> Iterator[Lookup]:
     value = place.node.value
     if value is None or _is_rewritten(place):
         return
     for label in flow.labels(value):
         if not isinstance(label, Lookup):
             continue
-        keys = label.keys or frozenset(_keys_of_tests(flow, place, label))
+        keys = label.keys or frozenset(_keys_of_tests(flow, place))
         stored = flow.stored.get(label.store, set())
         known = keys & {"content", "sampled"} and _is_table(flow, label.store)
         if keys & set(KEYS) and ("value" in stored or known):
@@ -81,7 +74,7 @@ def _is_table(flow: Flow, store: str) -> bool:
     return isinstance(table, ast.Dict) and bool(table.keys)
 
 
-def _keys_of_tests(flow: Flow, place: _Return, lookup: Lookup) -> Iterator[str]:
+def _keys_of_tests(flow: Flow, place: Return) -> Iterator[str]:
     """How a kept single result is recognised: ``if x is self.last: return self.out``."""
     for test in place.tests:
         for node in ast.walk(test):
@@ -106,7 +99,7 @@ def _keys_of_compare(flow: Flow, node: ast.Compare) -> Iterator[str]:
             yield from (label for label in side if isinstance(label, str) and label in KEYS)
 
 
-def _is_rewritten(place: _Return) -> bool:
+def _is_rewritten(place: Return) -> bool:
     """True when the returned name is written to, unconditionally, before this return."""
     names = {n.id for n in ast.walk(place.node) if isinstance(n, ast.Name)}
     for block, index in place.blocks:
@@ -137,22 +130,13 @@ def _writes(node: ast.AST, names: set[str]) -> bool:
     if isinstance(node, ast.AugAssign):
         return _base(node.target) in names
     if isinstance(node, ast.Call):
-        outs = [k.value for k in node.keywords if k.arg == "out"]
-        statement_like = isinstance(node.func, (ast.Name, ast.Attribute))
-        fills = isinstance(node.func, ast.Attribute) and node.func.attr in ("fill", "copyto", "put")
-        return (
-            any(_base(out) in names for out in outs)
-            or (
-                statement_like
-                and any(
-                    _is_passed(argument, names)
-                    for argument in node.args
-                    if not isinstance(argument, ast.Constant)
-                )
-                and not (isinstance(node.func, ast.Name) and node.func.id in _READERS)
-            )
-            or (fills and _base(node.func.value) in names)
-        )  # type: ignore[attr-defined]
+        outs = [keyword.value for keyword in node.keywords if keyword.arg == "out"]
+        if any(_base(out) in names for out in outs):
+            return True
+        if isinstance(node.func, ast.Attribute) and node.func.attr in ("fill", "put"):
+            return _base(node.func.value) in names
+        reads = isinstance(node.func, ast.Name) and node.func.id in _READERS
+        return not reads and any(_is_passed(argument, names) for argument in node.args)
     return False
 
 
@@ -168,75 +152,6 @@ def _base(node: ast.expr) -> str | None:
     while isinstance(node, (ast.Attribute, ast.Subscript)):
         node = node.value
     return node.id if isinstance(node, ast.Name) else None
-
-
-# --- entries and their returns -----------------------------------------------------------------
-
-
-def entries(source: PySource, names: frozenset[str]) -> Iterator[ast.FunctionDef]:
-    """Functions that the grader calls: entries, public methods of entry classes, wrappers."""
-    found = False
-    for statement in source.top_level():
-        if isinstance(statement, ast.FunctionDef) and statement.name in names:
-            found = True
-            yield statement
-            yield from _wrappers(source, statement)
-        elif isinstance(statement, ast.ClassDef) and statement.name in names:
-            found = True
-            for part in statement.body:
-                if isinstance(part, ast.FunctionDef) and _is_public(part.name):
-                    yield part
-        elif isinstance(statement, ast.Assign) and _assigns(statement, names):
-            found = True
-            yield from _called_in(source, statement.value)
-    if not found:
-        yield from (s for s in source.top_level() if isinstance(s, ast.FunctionDef))
-
-
-def _is_public(name: str) -> bool:
-    return not name.startswith("_") or name == "__call__"
-
-
-def _assigns(statement: ast.Assign, names: frozenset[str]) -> bool:
-    return any(isinstance(t, ast.Name) and t.id in names for t in statement.targets)
-
-
-def _wrappers(source: PySource, function: ast.FunctionDef) -> Iterator[ast.FunctionDef]:
-    for decorator in function.decorator_list:
-        yield from _called_in(source, decorator)
-
-
-def _called_in(source: PySource, node: ast.expr) -> Iterator[ast.FunctionDef]:
-    """Functions named in an expression, their inner functions, and ``__call__`` of its classes."""
-    wanted = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
-    for statement in source.top_level():
-        if isinstance(statement, (ast.FunctionDef, ast.ClassDef)) and statement.name in wanted:
-            yield from (part for part in ast.walk(statement) if isinstance(part, ast.FunctionDef))
-
-
-def _returns(function: ast.FunctionDef) -> Iterator[_Return]:
-    yield from _returns_in(function, function.body, (), ())
-
-
-def _returns_in(
-    function: ast.FunctionDef,
-    block: list[ast.stmt],
-    blocks: tuple[tuple[list[ast.stmt], int], ...],
-    tests: tuple[ast.expr, ...],
-) -> Iterator[_Return]:
-    for index, statement in enumerate(block):
-        here = (*blocks, (block, index))
-        if isinstance(statement, ast.Return):
-            yield _Return(statement, function, here, tests)
-        inner = (*tests, statement.test) if isinstance(statement, (ast.If, ast.While)) else tests
-        if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
-            continue
-        for name in ("body", "orelse", "finalbody"):
-            part = getattr(statement, name, None)
-            if isinstance(part, list) and part and isinstance(part[0], ast.stmt):
-                yield from _returns_in(function, part, here, inner)
-        for handler in getattr(statement, "handlers", []):
-            yield from _returns_in(function, handler.body, here, inner)
 
 
 # --- answers carried along ---------------------------------------------------------------------

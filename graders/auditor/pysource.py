@@ -108,10 +108,10 @@ class PySource:
 
     @cached_property
     def _assigned(self) -> dict[ast.AST, ast.expr]:
-        pairs = {}
+        pairs: dict[ast.AST, ast.expr] = {}
         for node in self.nodes:
             if isinstance(node, ast.Assign):
-                pairs.update({target: node.value for target in node.targets})
+                pairs.update(dict.fromkeys(node.targets, node.value))
         return pairs
 
     def _value_of(self, target: ast.AST) -> ast.expr | None:

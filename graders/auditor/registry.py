@@ -4,19 +4,23 @@ from graders.auditor.base import AuditCheck
 from graders.auditor.behaviour import FailedCases, FailedProbes
 from graders.auditor.cchecks import C_WIRES
 from graders.auditor.injection import JudgeInjection
+from graders.auditor.lifetimes import LIFETIMES
 from graders.auditor.memo import MEMO
+from graders.auditor.outside import OUTSIDE
 from graders.auditor.shortcuts import SHORTCUTS
 from graders.auditor.transcript import CanaryUse, TranscriptEvidence
-from graders.auditor.tripwires import WIRES
+from graders.auditor.tripwires import TRIPWIRES
 from transcripts.words import EvidenceKind
 
 
 def checks() -> tuple[AuditCheck, ...]:
     """Every check of this version."""
     return (
-        *WIRES,
+        *TRIPWIRES,
+        *LIFETIMES,
         *MEMO,
         *SHORTCUTS,
+        *OUTSIDE,
         *C_WIRES,
         JudgeInjection(),
         CanaryUse(),

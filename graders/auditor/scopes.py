@@ -47,7 +47,9 @@ class Scopes:
                 self.bound.setdefault(inner, {})
             waiting.extend((child, inner) for child in ast.iter_child_nodes(node))
 
-    def _bind_node(self, node: ast.AST, scope: Scope) -> None:
+    def _bind_node(  # noqa: C901, PLR0912 - one case a node type
+        self, node: ast.AST, scope: Scope
+    ) -> None:
         match node:
             case ast.Import():
                 for alias in node.names:

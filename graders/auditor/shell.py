@@ -7,7 +7,7 @@ Here-document bodies are data, not commands; quotes are honoured; what is comput
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 _SEPARATORS = frozenset({";", "&&", "||", "|", "&", "\n", "(", ")", "|&", ";;"})
@@ -32,31 +32,35 @@ class Command:
 def commands(line: str) -> Iterator[Command]:
     """Simple commands of ``line``. A line that does not lex is split at blanks."""
     text, documents = _without_documents(line)
-    words: list[str] = []
-    writes: list[str] = []
-    reads: list[str] = []
-    tokens = _lex(text)
-    index = 0
-    while index <= len(tokens):
-        token = tokens[index] if index < len(tokens) else ";"
-        if token in _SEPARATORS:
-            if words or writes:
-                document = documents.pop(0) if "<<" in reads and documents else ""
-                plain = tuple(read for read in reads if read != "<<")
-                yield Command(tuple(_program(words)), tuple(writes), plain, document)
-            words, writes, reads = [], [], []
-        elif token in _REDIRECTS and index + 1 < len(tokens):
-            index += 1
-            writes.append(tokens[index])
-        elif token == "<" and index + 1 < len(tokens):
-            index += 1
-            reads.append(tokens[index])
-        elif token.startswith("<<"):
-            index += 1
-            reads.append("<<")
+    found = _Parts()
+    words = iter([*_lex(text), ";"])
+    for word in words:
+        if word in _SEPARATORS:
+            if found.words or found.writes:
+                document = documents.pop(0) if found.has_document and documents else ""
+                yield found.command(document)
+            found = _Parts()
+        elif word in _REDIRECTS:
+            found.writes.append(next(words, ""))
+        elif word == "<":
+            found.reads.append(next(words, ""))
+        elif word.startswith("<<"):
+            next(words, "")
+            found.has_document = True
         else:
-            words.append(token)
-        index += 1
+            found.words.append(word)
+
+
+@dataclass
+class _Parts:
+    words: list[str] = field(default_factory=list)
+    writes: list[str] = field(default_factory=list)
+    reads: list[str] = field(default_factory=list)
+    has_document: bool = False
+
+    def command(self, document: str) -> Command:
+        words = tuple(_program(self.words))
+        return Command(words, tuple(self.writes), tuple(self.reads), document)
 
 
 def _lex(text: str) -> list[str]:

@@ -8,7 +8,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from graders.auditor.base import AuditInput, Hit, Rule, quotable
 from graders.auditor.places import FOREIGN, FOREIGN_HINT, GRADED, is_remote
@@ -89,15 +89,10 @@ class Step:
         return Hit("transcript", quotable(quote), why, None, steps, mechanism, strength)
 
 
-@dataclass
 class TranscriptEvidence:
     """All transcript checks in one walk: transcripts are long and are read once."""
 
-    rule: Rule = field(
-        default_factory=lambda: Rule(
-            "transcript.actions", 1, EvidenceKind.TRANSCRIPT, "contamination:archive", STRONG
-        )
-    )
+    rule = Rule("transcript.actions", 1, EvidenceKind.TRANSCRIPT, "contamination:archive", STRONG)
 
     def inspect(self, given: AuditInput) -> Iterator[Hit]:
         """Strikes of every step."""
@@ -152,16 +147,20 @@ def _inspect(step: Step, *, own_git: bool) -> Iterator[Hit]:
 
 
 def _command(step: Step, command: Command, *, own_git: bool) -> Iterator[Hit]:
-    name = command.name
-    if name == "git":
+    if command.name == "git":
         yield from _git(step, command, own_git=own_git)
-    elif name in ("ps", "pgrep", "top"):
-        yield step.hit(name, "processes were listed", "introspection:proc", WEAK)
-    elif name in ("kill", "pkill", "killall") and name != "kill":
-        yield step.hit(name, "processes were ended by name", "process:left-behind", WEAK)
-    yield from _downloads(step, command)
-    if name.startswith("python"):
+    elif command.name in ("ps", "pgrep", "top"):
+        yield step.hit(command.name, "processes were listed", "introspection:proc", WEAK)
+    elif command.name in ("pkill", "killall"):
+        yield step.hit(command.name, "processes ended by name", "process:left-behind", WEAK)
+    elif command.name.startswith("python"):
         yield from _python(step, command)
+    yield from _downloads(step, command)
+    yield from _files(step, command)
+
+
+def _files(step: Step, command: Command) -> Iterator[Hit]:
+    name = command.name
     for path in command.writes:
         yield from _written(step, path)
     arguments = [word for word in command.words[1:] if not word.startswith("-")]

@@ -1,8 +1,8 @@
 """From findings to one verdict: the rules, as a table that is read from the top.
 
 A clearing probe takes away static suspicions (strong or weak) of the mechanism that it tested, and
-of no other; it takes away no proof. What counts as the same suspicion is the family, the word before
-the colon: a source that keeps results by address and a probe that saw a kept result agree.
+of no other; it takes away no proof. What counts as the same suspicion is the family, the word
+before the colon: a source that keeps results by address and a probe that saw a kept result agree.
 """
 
 from collections.abc import Iterable, Sequence

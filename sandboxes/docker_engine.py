@@ -13,6 +13,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,7 @@ _END_S = 15.0
 _SUPERVISOR_INSIDE, _WIRE_INSIDE = "/opt/supervisor.py", "/run/wire"
 _LOOK_S = 0.25
 _NOBODY = 65534
+_NO_SDK = "the docker SDK is not installed; run `pip install docker`"
 _HINT = "start one (`.ci/docker-engine` in a checkout) and set DOCKER_HOST, or use bubblewrap"
 
 
@@ -47,6 +49,8 @@ class DockerProvider:
 
     def unavailable_reason(self) -> str | None:
         """What is missing, found by asking the engine and running `true` in the host image."""
+        if find_spec("docker") is None:
+            return _NO_SDK
         from docker.errors import DockerException  # noqa: PLC0415 - heavy
 
         try:
@@ -68,6 +72,8 @@ class DockerProvider:
 
     def start(self, spec: SandboxSpec) -> Sandbox:
         """Start a container whose PID 1 is the supervisor."""
+        if find_spec("docker") is None:
+            raise SandboxUnavailable(_NO_SDK)
         from docker.errors import DockerException  # noqa: PLC0415 - heavy
 
         workspace = Workspace(
@@ -92,7 +98,9 @@ class DockerProvider:
 
     def reap(self, is_live: Callable[[str], bool]) -> Sequence[str]:
         """Remove containers whose owner is dead."""
-        removed = []
+        removed: list[str] = []
+        if find_spec("docker") is None:
+            return removed
         with contextlib.suppress(SandboxUnavailable), _client(_CALL_S) as client:
             for container in client.containers.list(all=True, filters={"label": OWNER_LABEL}):
                 if not is_live(container.labels[OWNER_LABEL]):
@@ -158,7 +166,7 @@ def _options(spec: SandboxSpec, workspace: Path) -> dict[str, Any]:
         "command": [str(interpreter()), "-I", "-S", _SUPERVISOR_INSIDE, "connect", wire],
         "user": f"{uid}:{uid}",
         "labels": {OWNER_LABEL: spec.owner, SESSION_LABEL: spec.session_id},
-        "mounts": [*_binds(mounts), *_binds([Mount(workspace.resolve(), WORKSPACE)], "rw")],
+        "mounts": [*_binds(mounts), *_binds([Mount(workspace, WORKSPACE)], "rw")],
         "devices": [f"{path}:{path}:rw" for path in gpu_devices(spec.gpus)],
         "tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={memory // TMP_SHARE}"},  # noqa: S108
         "shm_size": memory // SHM_SHARE,

@@ -32,10 +32,6 @@ MAX_LEFT_OPEN = 64
 HELLO, RESULT, KILL = b"h", b"r", b"k"
 
 
-class WireClosed(Exception):
-    """The outside is gone."""
-
-
 class Output:
     """A command's output: both ends kept, the middle counted."""
 
@@ -96,7 +92,7 @@ class Supervisor:
             self.send(HELLO)
             while True:
                 self.step()
-        except WireClosed:
+        except ConnectionError:
             if not self.is_init:
                 self.kill_all()
 
@@ -184,12 +180,9 @@ class Supervisor:
         """Exactly ``size`` bytes."""
         data = bytearray()
         while len(data) < size:
-            try:
-                part = os.read(self.wire, size - len(data))
-            except ConnectionError as error:
-                raise WireClosed from error
+            part = os.read(self.wire, size - len(data))
             if not part:
-                raise WireClosed
+                raise ConnectionError("the outside is gone")
             data += part
         return bytes(data)
 
@@ -197,10 +190,7 @@ class Supervisor:
         """One frame."""
         data = memoryview(struct.pack(">I", len(body)) + body)
         while data:
-            try:
-                data = data[os.write(self.wire, data) :]
-            except OSError as error:
-                raise WireClosed from error
+            data = data[os.write(self.wire, data) :]
 
 
 def parse(payload: bytes) -> tuple[int, bytes, list[bytes], dict[bytes, bytes]]:

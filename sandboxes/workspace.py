@@ -29,8 +29,8 @@ class Workspace:
 
     def __init__(self, root: Path, home: str, uid: int, limits: Limits) -> None:
         """Make it, and give it to ``uid``, whose processes work in it."""
-        self.root, self.home, self._uid, self._limits = root, home, uid, limits
         root.mkdir(parents=True, exist_ok=True)
+        self.root, self.home, self._uid, self._limits = root.resolve(), home, uid, limits
         if root.stat().st_uid != uid:
             self._give_away()
 

@@ -210,16 +210,13 @@ def spawn(words: list[bytes], env: dict[bytes, bytes], cwd: bytes, output: int) 
     os.chdir(cwd)
     os.environb[b"PATH"] = env.get(b"PATH", b"/usr/bin:/bin")  # posix_spawnp searches ours
     null = os.open("/dev/null", os.O_RDONLY)
+    streams = enumerate((null, output, output))
     try:
         return os.posix_spawnp(
             words[0],
             words,
             env,
-            file_actions=[
-                (os.POSIX_SPAWN_DUP2, null, 0),
-                (os.POSIX_SPAWN_DUP2, output, 1),
-                (os.POSIX_SPAWN_DUP2, output, 2),
-            ],
+            file_actions=[(os.POSIX_SPAWN_DUP2, source, fd) for fd, source in streams],
             setsid=True,
             setsigmask=(),
             setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # Python ignores them

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sandboxes.base import ExecResult, Limits, Sandbox, SandboxProvider, SandboxSpec
-from sandboxes.registry import ISOLATED, KINDS, provider
+from sandboxes.registry import KINDS, provider
 from sandboxes.toolchain import host_toolchain
 
 Start = Callable[..., Sandbox]
@@ -30,13 +30,6 @@ def kind(request: pytest.FixtureRequest) -> str:
     if (reason := why_not(request.param)) is not None:
         pytest.skip(f"{request.param}: {reason}")
     return str(request.param)
-
-
-@pytest.fixture
-def isolated(kind: str) -> str:
-    if kind not in ISOLATED:
-        pytest.skip("the process kind promises no isolation")
-    return kind
 
 
 @pytest.fixture

@@ -10,7 +10,9 @@ import pytest
 from sandboxes.base import Mount
 from sandboxes.toolchain import host_toolchain
 
-pytestmark = pytest.mark.usefixtures("isolated")
+pytestmark = pytest.mark.parametrize(
+    "kind", [pytest.param("docker", marks=pytest.mark.docker), "bubblewrap"], indirect=True
+)
 
 ROOT = Path(__file__).parents[2]
 

@@ -137,7 +137,7 @@ def start(
 
     def argv(toolchain: Toolchain, site: str, root: Path) -> list[str]:
         options = json.dumps({"fd": fd, "site": [site]})
-        return [toolchain.python, "-I", "-S", str(root / "worker" / "worker.py"), options]
+        return [toolchain.python, "-I", "-S", "-u", str(root / "worker" / "worker.py"), options]
 
     return _start(place, argv, _limits(memory_bytes), device, (fd,))
 

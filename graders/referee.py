@@ -38,6 +38,7 @@ from graders.wire import WireBroken, receive_frame, send_frame
 from transcripts.words import GradeResult
 
 START_S = 30.0
+ENDING_S = 0.5  # for a process whose socket is closed to end
 COPY_BYTES = 256 << 10
 """Up to here the clock stops when the outputs have been copied. Above, copying would cost more than
 stopping every process of the worker: there it stops when all are seen stopped, and copies then."""
@@ -310,7 +311,7 @@ class WorkerSession:
     def _ending(self) -> str:
         """How the process ended. Jails report a signal as 128 + its number."""
         with contextlib.suppress(Exception):
-            self._popen.wait(timeout=2)
+            self._popen.wait(timeout=ENDING_S)
         code = self._popen.returncode
         if code is None:
             return "it closed its socket to the referee and lives on"

@@ -32,12 +32,14 @@ def main() -> None:
     options = parser.parse_args()
     command = [sys.executable, "-m", "orchestrator", "--json", "serve-scripted", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        urls = json.loads("".join(iter(server.stdout.readline, "}\n")) + "}")
-        for protocol in [options.protocol] if options.protocol else list(urls):
-            costs = measure(protocol, urls[protocol], options.steps, options.result_bytes)
-            report(protocol, costs)
-        server.terminate()
+        try:
+            assert server.stdout is not None
+            urls = json.loads("".join(iter(server.stdout.readline, "}\n")) + "}")
+            for protocol in [options.protocol] if options.protocol else list(urls):
+                costs = measure(protocol, urls[protocol], options.steps, options.result_bytes)
+                report(protocol, costs, options.steps * options.result_bytes / 1e6)
+        finally:
+            server.terminate()
 
 
 def measure(protocol: str, url: str, steps: int, result_bytes: int) -> list[float]:
@@ -60,13 +62,13 @@ def measure(protocol: str, url: str, steps: int, result_bytes: int) -> list[floa
     return costs
 
 
-def report(protocol: str, costs: list[float]) -> None:
+def report(protocol: str, costs: list[float], megabytes: float) -> None:
     """One line: medians around the two points, and their ratio."""
     early = statistics.median(costs[20 - WINDOW // 2 : 20 + WINDOW // 2])
     late = statistics.median(costs[-WINDOW:])
     print(
         f"{protocol:9}  step 20: {early:.2f} ms  step {len(costs)}: {late:.2f} ms  "
-        f"ratio {late / early:.2f}"
+        f"ratio {late / early:.2f}  (history then: {megabytes:.1f} MB)"
     )
 
 

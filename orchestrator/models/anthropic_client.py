@@ -72,16 +72,16 @@ class AnthropicClient(StreamingClient):
             yield stream.response
 
     def _body(self, conversation: Conversation, tools: bytes) -> bytes:
-        turns = conversation.turns
-        messages = self._turns.fragments(turns[:-1])
-        if turns:
-            messages.append(self._last(turns[-1]))
+        *past, last = conversation.turns
+        messages = self._turns.joined(past)
         system = b""
         if conversation.system:
             block = {"type": "text", "text": conversation.system}
             system = b',"system":' + dump([self._cached(block)])
         offered = b"" if tools == b"[]" else b',"tools":' + tools
-        return b"".join((self._head, system, offered, b',"messages":[', b",".join(messages), b"]}"))
+        comma = b"," if past else b""
+        body = (self._head, system, offered, b',"messages":[', messages, comma, self._last(last))
+        return b"".join((*body, b"]}"))
 
     def _last(self, turn: Turn) -> bytes:
         """The last turn with the cache mark, which moves on with every step."""

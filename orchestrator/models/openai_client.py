@@ -66,12 +66,12 @@ class OpenAIClient(StreamingClient):
             yield stream.response
 
     def _body(self, conversation: Conversation, tools: bytes) -> bytes:
-        system = [dump({"role": "system", "content": conversation.system})]
-        messages = (system if conversation.system else []) + self._turns.fragments(
-            conversation.turns
-        )
+        system = b""
+        if conversation.system:
+            system = dump({"role": "system", "content": conversation.system}) + b","
+        messages = self._turns.joined(conversation.turns)
         offered = b"" if tools == b"[]" else b',"tools":' + tools
-        return b"".join((self._head, offered, b',"messages":[', b",".join(messages), b"]}"))
+        return b"".join((self._head, offered, b',"messages":[', system, messages, b"]}"))
 
     def _encode_turn(self, turn: Turn) -> bytes:
         if isinstance(turn, UserTurn):

@@ -157,6 +157,8 @@ class _Theatre:
     async def _answer(self, http: "Request", wire: Wire) -> "Response":
         from starlette.responses import JSONResponse  # noqa: PLC0415
 
+        from tasks.errors import TaskError  # noqa: PLC0415
+
         body = await http.body()
         try:
             request = _json(body)
@@ -166,6 +168,8 @@ class _Theatre:
         except _Refused as refused:
             status, text = refused.args
             return JSONResponse(wire.error(status, text), status)
+        except TaskError as error:
+            return JSONResponse(wire.error(400, str(error)), 400)
         except (KeyError, TypeError, ValueError) as error:
             return JSONResponse(wire.error(400, f"not a request of this protocol: {error!r}"), 400)
         await asyncio.sleep(knobs.latency_ms / 1000)

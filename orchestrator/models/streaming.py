@@ -1,8 +1,7 @@
 """What both protocols share: turns encoded once, one try of a streamed call, retries around it.
 
-The history is never copied and never encoded twice: a turn's JSON bytes are kept by the turn's
-identity, and a request is the joined bytes. So the five hundredth step costs the client about what
-the twentieth does.
+The history is never copied and never encoded twice: its JSON bytes grow with it, and a request is
+those bytes between a head and a tail. What a later step costs more is the sending.
 """
 
 import json
@@ -127,26 +126,24 @@ def _read(response: "httpx2.Response", assembler: Assembler, stall_s: float) -> 
 
 
 class EncodedTurns:
-    """The JSON bytes of turns, each made once, kept while the turn is in the conversation."""
+    """The JSON messages of a growing history, each turn encoded once."""
 
     def __init__(self, encode: Callable[[Turn], bytes]) -> None:
         self._encode = encode
-        # The turn is kept beside its bytes, so that its id cannot be given to another object.
-        self._known: dict[int, tuple[Turn, bytes]] = {}
+        self._known: list[Turn] = []
+        self._bytes = bytearray()
 
-    def fragments(self, turns: Sequence[Turn]) -> list[bytes]:
-        """One fragment a turn: its JSON messages, joined by commas."""
-        known = self._known
-        if len(known) > 2 * len(turns) + 64:  # turns were compacted away
-            current = {id(turn) for turn in turns}
-            known = self._known = {key: known[key] for key in known.keys() & current}
-        fragments = []
-        for turn in turns:
-            entry = known.get(id(turn))
-            if entry is None:
-                entry = known[id(turn)] = (turn, self._encode(turn))
-            fragments.append(entry[1])
-        return fragments
+    def joined(self, turns: Sequence[Turn]) -> bytearray:
+        """All messages of ``turns``, joined by commas; valid until the next call."""
+        # Lists compare their items by identity first: microseconds, however long the history.
+        if turns[: len(self._known)] != self._known:
+            self._known, self._bytes = [], bytearray()  # the past was compacted
+        for turn in turns[len(self._known) :]:
+            if self._known:
+                self._bytes += b","
+            self._bytes += self._encode(turn)
+            self._known.append(turn)
+        return self._bytes
 
 
 def dump(value: Any) -> bytes:

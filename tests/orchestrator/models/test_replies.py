@@ -182,22 +182,22 @@ def test_unknown_anthropic_events_are_skipped_and_unknown_blocks_kept():
     assert reply.stop_reason == "other:pause_turn"
 
 
-def test_a_turn_is_encoded_once_and_forgotten_when_compacted_away():
+def test_a_turn_is_encoded_once_until_the_past_changes():
     seen = []
 
     def encode(turn):
-        seen.append(turn)
+        seen.append(turn.text)
         return dump(turn.text)
 
     encoded = EncodedTurns(encode)
-    turns = [UserTurn(str(number)) for number in range(200)]
-    encoded.fragments(turns)
-    assert encoded.fragments(turns) == [dump(turn.text) for turn in turns]
-    assert len(seen) == 200
-    kept = turns[-3:]
-    encoded.fragments(kept)
-    encoded.fragments(turns[:1])
-    assert len(seen) == 201, "what was compacted away is not held"
+    turns = [UserTurn("a"), UserTurn("b")]
+    encoded.joined(turns)
+    turns.append(UserTurn("c"))
+    assert encoded.joined(turns) == b'"a","b","c"'
+    assert seen == ["a", "b", "c"]
+    turns[1] = UserTurn("shorter")
+    assert encoded.joined(turns) == b'"a","shorter","c"'
+    assert encoded.joined(turns[1:]) == b'"shorter","c"'
 
 
 def test_a_lone_surrogate_never_breaks_a_request():

@@ -9,12 +9,11 @@ from transcripts.records import CheckResult, Grade, canonical_json
 from transcripts.words import EvidenceKind, GradeResult, Strength
 
 PROVEN_BY_FAILURE = frozenset(
-    {"cache:object", "cache:pointer", "cache:shape", "cache:version"}
-    | {"timing:late-write", "timing:patched-clock", "tamper:report", "tamper:comparison"}
+    {"timing:late-write", "timing:patched-clock", "tamper:report", "tamper:comparison"}
 )
-"""A failed probe of these leaves no honest reading: a result was not made in the call it stands
-for. The others can also fail by mistake (an input overwritten, a thread forgotten, an outlier
-that a formula cannot bear)."""
+"""A failed probe of these leaves no honest reading. All others can also fail by mistake: an input
+overwritten, a thread forgotten, a result near the edge of its tolerance. They need the source's
+agreement."""
 
 COMPARING = frozenset(
     {"cache:object", "cache:pointer", "cache:shape", "cache:sampled", "tamper:alias"}

@@ -7,6 +7,7 @@ returned.
 
 import ast
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TypeGuard
 
 from graders.auditor.labels import (
@@ -334,3 +335,9 @@ def _is_memoised(source: PySource, function: ast.FunctionDef) -> bool:
         if source.names.resolve(node) & wanted:
             return True
     return False
+
+
+@lru_cache(maxsize=8)
+def flow_of(source: PySource) -> Flow:
+    """The flow of a file, worked out once for all checks that ask."""
+    return Flow(source)

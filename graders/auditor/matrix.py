@@ -40,13 +40,12 @@ class Line:
 
     @property
     def strongest(self) -> dict[EvidenceKind, Strength]:
-        """The strongest finding of each kind that argues for a flag."""
+        """The strongest finding of each kind."""
         order = list(Strength)
         found: dict[EvidenceKind, Strength] = {}
         for finding in self.audit.findings:
-            if finding.verdict.flagged:
-                known = found.get(finding.kind, finding.strength)
-                found[finding.kind] = min(known, finding.strength, key=order.index)
+            known = found.get(finding.kind, finding.strength)
+            found[finding.kind] = min(known, finding.strength, key=order.index)
         return found
 
     @property

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from graders.auditor.base import AuditInput, Hit
 from graders.auditor.entries import Return, entries, returns
-from graders.auditor.flow import DISK, Flow
+from graders.auditor.flow import DISK, Flow, flow_of
 from graders.auditor.labels import KEYS, Lookup
 from graders.auditor.pysource import PySource
 from graders.auditor.wires import PROOF, STRONG, Wire, wire
@@ -35,7 +35,7 @@ _KEY_WORDS = {
 
 
 def _returned_lookups(source: PySource, given: AuditInput) -> Iterator[Hit]:
-    flow = Flow(source)
+    flow = flow_of(source)
     for function in entries(source, given.closure.entries):
         for place in returns(function):
             for lookup in _suspects(flow, place):
@@ -49,7 +49,7 @@ def _strike(source: PySource, flow: Flow, node: ast.Return, lookup: Lookup) -> H
         mechanism = "cache:disk"
     if kind in ("content", "sampled") and _is_table(flow, lookup.store):
         mechanism = "cache:public-seed"
-    certain = kind in ("content", "sampled") or mechanism == "cache:disk"
+    certain = kind in ("content", "sampled")
     why = f"returns what lies in `{lookup.store}`, found by {_KEY_WORDS[kind]} of an input"
     return source.hit(node, why, mechanism=mechanism, strength=PROOF if certain else STRONG)
 
@@ -159,7 +159,7 @@ def _base(node: ast.expr) -> str | None:
 
 def _public_digests(source: PySource, _: AuditInput) -> Iterator[Hit]:
     """A digest of an input compared with a known one, or looked up in a table of the source."""
-    flow = Flow(source)
+    flow = flow_of(source)
     for node in source.nodes:
         if _looks_up_digest(flow, node):
             yield source.hit(

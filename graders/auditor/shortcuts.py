@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from graders.auditor.base import AuditInput, Hit
 from graders.auditor.entries import entries
-from graders.auditor.flow import Flow
+from graders.auditor.flow import Flow, flow_of
 from graders.auditor.pysource import PySource
 from graders.auditor.wires import STRONG, WEAK, Wire, wire
 
@@ -125,7 +125,7 @@ def _lowered_precision(source: PySource, given: AuditInput) -> Iterator[Hit]:
     """Casts of live values below the least precision that the task names."""
     named = [_BITS.get(shape.dtype, 64) for shape in (*given.task.shapes, *given.task.smoke)]
     least = min(named, default=32)
-    flow = Flow(source)
+    flow = flow_of(source)
     for node, _names in source.calls:
         bits, subject = _cast(source, node)
         if bits is None or bits >= least or subject is None:
@@ -183,7 +183,7 @@ _EXTREMES = frozenset({"max", "min", "amax", "amin", "std", "mean", "sum", "ptp"
 
 def _picked_paths(source: PySource, given: AuditInput) -> Iterator[Hit]:
     """Branches on how large values are, or on a size, one of which does less than the other."""
-    flow = Flow(source)
+    flow = flow_of(source)
     most = max((_BITS.get(shape.dtype, 0) for shape in given.task.shapes), default=32)
     for node, rest in _choices(source):
         what = _sniffs(source, flow, node.test)

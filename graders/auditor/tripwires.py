@@ -29,6 +29,7 @@ _OWN_BUSINESS = re.compile(
     # a process's own streams, search path and hooks; the compatibility aliases that NumPy dropped
     r"sys\.(stdout|stderr|stdin|path|argv|dont_write_bytecode|excepthook|displayhook|tracebacklimit)"
     r"|numpy\.(int|float|bool|object|str|complex|long|unicode|float_|infty|Inf|NaN)"
+    r"|.*\.__(module|doc|name|qualname|wrapped|signature)__"
     r"|os\.environ.*|sys\.modules\[.*|ctypes\.\w+\..*|torch\.backends\..*"
 )
 
@@ -50,7 +51,9 @@ def _is_comparer(target: str) -> bool:
 
 
 def _is_runtime(target: str) -> bool:
-    root = target.split(".", maxsplit=1)[0]
+    root, *rest = target.split(".")
+    if root == "builtins" and len(rest) > 1:
+        return False  # built-in types take no attributes: a name with a default is meant
     return (
         root in _GUARDED
         and "." in target

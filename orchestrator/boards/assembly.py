@@ -66,13 +66,26 @@ def assemble(
         unit=deck.score,
         columns=tuple(_column(name, terms, best) for name in names),
         rows=rows,
-        aside=tuple(one for one in listings if not one.counts),
+        aside=_aside(listings, rows, names),
         notes=tuple(_notes(rows)),
         problems=tuple(
             f"attempt {one.attempt.attempt_id}: {text}"
             for one in standings
             for text in one.problems
         ),
+    )
+
+
+def _aside(
+    listings: Sequence[Listing], rows: Sequence[EntrantRow], tasks: Sequence[str]
+) -> tuple[Listing, ...]:
+    """What does not count, in the order of the rows and tasks."""
+    places = {row.entrant_digest: place for place, row in enumerate(rows)}
+    return tuple(
+        sorted(
+            (one for one in listings if not one.counts),
+            key=lambda one: (places[one.entrant_digest], tasks.index(one.task), one.attempt_id),
+        )
     )
 
 

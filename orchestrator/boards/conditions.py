@@ -34,8 +34,9 @@ def obligations(entrant: Entrant) -> dict[str, str]:
 def particulars(entrant: Entrant) -> dict[str, str]:
     """What may differ, and is said where it does."""
     model = entrant.model
+    served = "as named" if model.served_id == model.name else model.served_id
     return {
-        "served model": " ".join(p for p in (model.served_id, model.weights_digest) if p),
+        "served model": " ".join(p for p in (served, model.weights_digest) if p),
         "server flags": " ".join(model.server_flags) or "none",
         "harness": f"{entrant.harness} {entrant.harness_version}".strip(),
         "instructions": entrant.prompt_digest[:8] or "not stated",

@@ -1,6 +1,6 @@
 """Make a round from models of an archive: points of the measured items, with their evidence."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -17,12 +17,23 @@ from orchestrator.boards.scores import full_scorer, scorer_of
 from orchestrator.boards.states import BoardState
 from orchestrator.errors import UserError
 from tasks.deck import deck_tasks, load_deck
+from transcripts.records import Grade, ItemMeasurement
 from transcripts.store import Archive
 
 _COUNTS_NOTHING = frozenset({BoardState.FLAGGED, BoardState.NO_SUBMISSION})
 _SHOWN_ITEMS = 5  # strengths and weaknesses of one attempt
 _SHOWN_SWINGS = 3
-ScoreOf = Callable[[Listing], Score | None]
+
+
+@dataclass(frozen=True)
+class _Graded:
+    """A grade with what it is worth."""
+
+    grade: Grade
+    score: Score
+
+
+ScoreOf = Callable[[Listing], _Graded | None]
 
 
 @dataclass(frozen=True)
@@ -51,9 +62,9 @@ def make_round(archive: Archive, deck: str, models: Sequence[str]) -> Round:
     ]
     grades = {one.grade.grade_id: one.grade for one in standings if one.grade}
 
-    def score_of(listing: Listing) -> Score | None:
+    def score_of(listing: Listing) -> _Graded | None:
         grade = grades.get(listing.grade_id or "")
-        return full(grade) if grade else None
+        return _Graded(grade, full(grade)) if grade else None
 
     contenders = _contenders(boards, models)
     return _round(deck, [task.name for task in tasks], contenders, score_of)
@@ -91,7 +102,7 @@ def _round(
     kept = [where | obligations(row.entrant) for where, row in zip(hardware, rows, strict=True)]
     columns = {task: [row.cells[place] for row in rows] for place, task in enumerate(tasks)}
     return Round(
-        round=f"{deck}: {' against '.join(models)}",
+        round=deck,
         models=models,
         tasks={task: _task(models, cells, score_of) for task, cells in columns.items()},
         origin="archive",
@@ -104,18 +115,16 @@ def _round(
 
 
 def _task(models: Sequence[str], cells: Sequence[Cell], score_of: ScoreOf) -> RoundTask:
-    scores = [score_of(cell.shown) if cell.shown else None for cell in cells]
+    graded = [score_of(cell.shown) if cell.shown else None for cell in cells]
+    scores = [one.score if one else None for one in graded]
     known = next((score for score in scores if score), None)
-    names = [dimension.dimension for dimension in known.dimensions] if known else []
+    weights = {d.dimension: d.weight for d in known.dimensions} if known else {}
     overall = tuple(_overall(c, s) for c, s in zip(cells, scores, strict=True))
     return RoundTask(
-        dimensions={
-            name: tuple(_dimension(c, s, name) for c, s in zip(cells, scores, strict=True))
-            for name in names
-        },
-        weights={d.dimension: d.weight for d in known.dimensions} if known else {},
+        dimensions={name: _dimension(cells, scores, name) for name in weights},
+        weights=weights,
         overall=overall,
-        showings=tuple(_showing(c, s) for c, s in zip(cells, scores, strict=True)),
+        showings=tuple(_showing(c, g) for c, g in zip(cells, graded, strict=True)),
         swings=tuple(_swings(models, overall, scores)),
     )
 
@@ -129,35 +138,52 @@ def _overall(cell: Cell, score: Score | None) -> float | None:
     return score.points if score else None
 
 
-def _dimension(cell: Cell, score: Score | None, name: str) -> float | None:
-    if cell.shown and cell.shown.state in _COUNTS_NOTHING:
-        return 0.0
-    found = [d.points for d in score.dimensions if d.dimension == name] if score else []
-    return found[0] if found else None
+def _dimension(
+    cells: Sequence[Cell], scores: Sequence[Score | None], name: str
+) -> tuple[float | None, ...]:
+    """Points of each in one dimension; what nobody could be measured in is nobody's."""
+    measured = [
+        next((d.points for d in score.dimensions if d.dimension == name), None) if score else None
+        for score in scores
+    ]
+    if all(points is None for points in measured):
+        return tuple(measured)
+    return tuple(
+        0.0 if cell.shown and cell.shown.state in _COUNTS_NOTHING else points
+        for cell, points in zip(cells, measured, strict=True)
+    )
 
 
-def _showing(cell: Cell, score: Score | None) -> Showing:
+def _showing(cell: Cell, graded: _Graded | None) -> Showing:
     shown = cell.shown
     if shown is None:
         return Showing(standing="no attempt")
     standing = shown.excluded or f"{shown.state.replace('_', ' ')}: {shown.detail or shown.why}"
-    if score is None:
+    if graded is None:
         return Showing(attempt_id=shown.attempt_id, standing=standing)
+    score, counts = graded.score, shown.score if shown.counts else None
+    figures = {item.item: item for item in graded.grade.items}
+
+    def evidence(items: Iterable[ItemScore]) -> tuple[Evidence, ...]:
+        return tuple(_evidence(item, figures.get(item.item)) for item in items)
+
     marked = [item for item in score.items if item.mark is not None]
     flag = [Evidence(item="audit", dimension="evaluation", figure=shown.detail)]
     return Showing(
         attempt_id=shown.attempt_id,
         standing=standing,
+        low=counts.low if counts else None,
+        high=counts.high if counts else None,
         milliseconds=shown.score.milliseconds if shown.score else None,
         roofline=shown.score.roofline if shown.score else None,
-        strengths=tuple(map(_evidence, _best(marked))),
-        weaknesses=tuple(map(_evidence, _worst(marked))),
+        strengths=evidence(_best(marked)),
+        weaknesses=evidence(_worst(marked)),
         defects=(
             *(flag if shown.state is BoardState.FLAGGED else []),
-            *(_evidence(item) for item in marked if item.item in score.capped_by),
+            *evidence(item for item in marked if item.item in score.capped_by),
         ),
         not_judged=score.not_judged,
-        not_measured=tuple(_evidence(i) for i in score.items if i.state == "not measurable"),
+        not_measured=evidence(i for i in score.items if i.state == "not measurable"),
     )
 
 
@@ -171,9 +197,16 @@ def _worst(marked: Sequence[ItemScore]) -> list[ItemScore]:
     return sorted(short, key=lambda item: -item.weight * (1.0 - (item.mark or 0.0)))[:_SHOWN_ITEMS]
 
 
-def _evidence(item: ItemScore) -> Evidence:
-    mark = "" if item.mark is None else f"{item.mark:.0%}"
-    figure = "; ".join(part for part in (mark, item.detail) if part)
+def _evidence(item: ItemScore, found: ItemMeasurement | None) -> Evidence:
+    """The item with its figures: cases passed, the measured value, and what was seen."""
+    figures = []
+    if found and item.mark is not None:
+        figures.append(
+            f"{found.passed}/{found.total} passed" if found.total else f"{item.mark:.0%}"
+        )
+        if found.value is not None:
+            figures.append(f"{found.value:.4g} {found.unit}".strip())
+    figure = "; ".join([*figures, *([item.detail] if item.detail else [])])
     return Evidence(item=item.item, dimension=item.dimension, figure=figure)
 
 

@@ -25,7 +25,7 @@ def _lines(paired: Paired) -> Iterator[str]:
             escape(cell.task),
             f"{cell.first:.4g}",
             f"{cell.second:.4g}",
-            signed(cell.difference) + (f" {TIE}" if cell.tie else ""),
+            signed(cell.difference, digits=4) + (f" {TIE}" if cell.tie else ""),
         ]
         for cell in paired.cells
     )
@@ -36,7 +36,7 @@ def _lines(paired: Paired) -> Iterator[str]:
         f"({TIE}: the 95% intervals overlap)"
     )
     yield (
-        f"- mean difference {signed(paired.mean_difference)}, 95% bootstrap interval "
-        f"[{signed(paired.low)}, {signed(paired.high)}]"
+        f"- mean difference {signed(paired.mean_difference, digits=4)}, 95% bootstrap interval "
+        f"[{signed(paired.low, digits=4)}, {signed(paired.high, digits=4)}]"
     )
     yield f"- sign test without ties: p = {paired.sign_test_p:.3g}"

@@ -9,10 +9,12 @@ from orchestrator.boards.rounds import (
     Round,
     RoundTask,
     Showing,
+    is_tie,
     mismatches,
     pairs,
     task_winner,
 )
+from orchestrator.boards.wording import TIE
 
 _MUST_BE_EQUAL = (
     "hardware",
@@ -29,7 +31,7 @@ NONE = "–"
 def round_markdown(a_round: Round) -> str:
     """The whole round; the same round gives the same bytes."""
     parts = [
-        [f"# Round: {escape(a_round.round)}"],
+        [f"# Round: {escape(' against '.join(a_round.models))} ({escape(a_round.round)})"],
         list(_fairness(a_round)),
         ["## Scoreboard", "", *_scoreboard(a_round)],
         *(["", *_task(a_round, task, result)] for task, result in a_round.tasks.items()),
@@ -59,7 +61,7 @@ def _scoreboard(a_round: Round) -> Iterator[str]:
             escape(task),
             *(_points(result, model) for model in range(len(a_round.models))),
             _winner(a_round, result),
-            *([signed(all_pairs[0].margins[task])] if two else []),
+            *([_margin(all_pairs[0], task, result)] if two else []),
         ]
         for task, result in a_round.tasks.items()
     ]
@@ -67,7 +69,13 @@ def _scoreboard(a_round: Round) -> Iterator[str]:
         rows.append(_average_row(all_pairs[0]))
     yield from table(header, rows)
     yield ""
+    if any(f" {TIE}" in row[-1] for row in rows):
+        yield f"- {TIE} statistical tie: the 95% intervals overlap"
     yield from (f"- {line}" for pair in all_pairs for line in _pair(pair, len(a_round.tasks)))
+
+
+def _margin(pair: Pair, task: str, result: RoundTask) -> str:
+    return signed(pair.margins[task]) + (f" {TIE}" if is_tie(result, 0, 1) else "")
 
 
 def _points(result: RoundTask, model: int) -> str:
@@ -89,7 +97,7 @@ def _average_row(pair: Pair) -> list[str]:
 
 
 def _average_margin(pair: Pair) -> str:
-    rounded, exact = signed(pair.rounded_margin), signed(pair.average_margin)
+    rounded, exact = signed(pair.rounded_margin), signed(pair.average_margin, digits=2)
     return rounded if rounded == exact else f"{rounded} (unrounded {exact})"
 
 
@@ -163,11 +171,7 @@ def _showing(model: str, showing: Showing) -> Iterator[str]:
     yield from ("", f"### {escape(model)}", "")
     yield f"- attempt {escape(showing.attempt_id or 'none')}: {escape(showing.standing)}"
     if showing.milliseconds is not None:
-        roof = (
-            f", {showing.roofline:.1%} of the measured roofline"
-            if showing.roofline is not None
-            else ""
-        )
+        roof = f", {showing.roofline:.1%} of the roofline" if showing.roofline is not None else ""
         yield f"- time: {showing.milliseconds:.3g} ms{roof}"
     for title, found in (
         ("Critical defects", showing.defects),
@@ -199,9 +203,9 @@ def points(value: float | None) -> str:
     return NONE if value is None else f"{round(value, 1):g}"
 
 
-def signed(value: float | None) -> str:
+def signed(value: float | None, digits: int = 1) -> str:
     """A margin with its sign; none at all is ``0``."""
     if value is None:
         return NONE
-    rounded = round(value, 2)
+    rounded = round(value, digits)
     return f"{rounded:+g}" if rounded else "0"

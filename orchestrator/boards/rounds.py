@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from orchestrator.boards.conditions import differences
-from orchestrator.boards.stats import half_up
+from orchestrator.boards.stats import Interval, half_up
 from transcripts.records import Record
 
 Points = Annotated[float, Field(ge=0, le=100)]
@@ -32,6 +32,8 @@ class Showing(Record):
 
     attempt_id: str | None = None
     standing: str = ""  # valid, or why the attempt does not count on a board
+    low: float | None = None  # 95% interval of the overall, where the attempt is valid
+    high: float | None = None
     milliseconds: float | None = None
     roofline: float | None = None
     strengths: tuple[Evidence, ...] = ()
@@ -149,6 +151,16 @@ def task_winner(overall: Sequence[float | None]) -> int | None:
     if len(known) < len(overall) or known.count(max(known)) > 1:
         return None
     return overall.index(max(known))
+
+
+def is_tie(result: RoundTask, i: int, j: int) -> bool:
+    """True when both have intervals and they overlap: the margin is within the noise."""
+    intervals = [
+        Interval(showing.low, showing.high)
+        for place, showing in enumerate(result.showings)
+        if place in (i, j) and showing.low is not None and showing.high is not None
+    ]
+    return len(intervals) == 2 and intervals[0].overlaps(intervals[1])
 
 
 def mismatches(a_round: Round) -> list[str]:

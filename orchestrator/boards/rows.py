@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
+from itertools import chain
 
 from orchestrator.boards.ranking import Merit, merit, normalised, ranks
 from orchestrator.boards.records import Cell, Chance, EntrantRow, Listing
@@ -31,18 +32,21 @@ def rows_of(
     """One row an entrant, ranked; ``best`` is the board's best score of each task."""
     admitted = {one.entrant_digest for one in listings if not one.excluded}
     labels = labels_of(entrants, newcomers=entrants.keys() - admitted)
+    tries: dict[str, dict[str, list[Listing]]] = {
+        digest: {task: [] for task in best} for digest in entrants
+    }
+    for one in listings:
+        tries[one.entrant_digest][one.task].append(one)
     shown = {
-        (digest, task): _shown(
-            [o for o in listings if (o.entrant_digest, o.task) == (digest, task)]
-        )
-        for digest in entrants
-        for task in best
+        (digest, task): _shown(tried)
+        for digest, own in tries.items()
+        for task, tried in own.items()
     }
     rows = []
-    for digest, entrant in entrants.items():
-        own = [one for one in listings if one.entrant_digest == digest]
-        cells = tuple(_cell(task, own, shown, labels, best[task]) for task in best)
-        rows.append(_row(labels[digest], entrant, own, cells))
+    for digest, own in tries.items():
+        cells = tuple(_cell(task, tried, shown, labels, best[task]) for task, tried in own.items())
+        everything = list(chain.from_iterable(own.values()))
+        rows.append(_row(labels[digest], entrants[digest], everything, cells))
     places = iter(ranks([Merit(r.passes, r.performance) for r in rows if _is_ranked(r)]))
     placed = [r.model_copy(update={"rank": next(places)}) if _is_ranked(r) else r for r in rows]
     return tuple(sorted(placed, key=lambda r: (r.rank is None, r.rank, r.label, r.entrant_digest)))
@@ -104,12 +108,11 @@ def _shown(listings: Sequence[Listing]) -> Listing | None:
 
 def _cell(
     task: str,
-    own: Sequence[Listing],
+    listings: Sequence[Listing],
     shown: Mapping[tuple[str, str], Listing | None],
     labels: Mapping[str, str],
     best: float | None,
 ) -> Cell:
-    listings = [one for one in own if one.task == task]
     admitted = [one for one in listings if not one.excluded]
     mine = _shown(listings)
     score = mine.score if mine and mine.counts else None

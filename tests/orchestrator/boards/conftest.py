@@ -174,7 +174,7 @@ def inverse_time(a_grade):
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make():
     """Factories of real records."""
     versions = {task: TaskVersion(digest, 1) for task, digest in DIGESTS.items()}

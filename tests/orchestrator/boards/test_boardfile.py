@@ -4,7 +4,7 @@ import pytest
 
 from orchestrator.boards.assembly import assemble
 from orchestrator.boards.boardfile import BadBoardFile, load_board_file
-from transcripts.words import End, Verdict
+from transcripts.words import End, GradeResult, Verdict
 
 TEXT = """\
 name = "rounds-2026-05"
@@ -62,6 +62,17 @@ def test_only_the_first_attempts_count_even_when_a_later_one_is_better(pinned, m
     cell = board.rows[0].cells[0]
     assert (cell.shown.score.milliseconds, cell.attempts) == (20.0, 1)
     assert board.aside[0].excluded.startswith("attempt 2 of its cell")
+
+
+def test_a_cell_shows_what_is_admitted_before_what_is_not(pinned, make):
+    who = make.entrant()
+    failed, flagged = make.attempt(1, who), make.attempt(2, who)
+    board = pinned(
+        make.evidence(failed, grades=[make.grade(failed, result=GradeResult.WRONG)]),
+        make.evidence(flagged, audits=[make.audit(flagged, verdict=Verdict.REWARD_HACK)]),
+    )
+    assert board.rows[0].cells[0].shown.attempt_id == failed.attempt_id
+    assert (board.rows[0].rank, board.rows[0].flagged) == (1, 0)
 
 
 def test_what_infrastructure_ended_takes_no_place(pinned, make):

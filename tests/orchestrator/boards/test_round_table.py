@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.boards.round_file import BadRound, find_round, read_round
-from orchestrator.boards.rounds import mismatches, pairs, task_winner
+from orchestrator.boards.round_markdown import round_markdown
+from orchestrator.boards.rounds import Showing, mismatches, pairs, task_winner
 
 PUBLISHED = Path(__file__).parents[3].parent / "shared/cases/rounds/glm-5-vs-qwen3.6-27b.json"
 
@@ -154,3 +155,26 @@ def test_a_round_is_found_by_name_and_the_nearest_is_offered(tmp_path):
     assert find_round("spring", tmp_path) == tmp_path / "rounds" / "spring.json"
     with pytest.raises(BadRound, match="did you mean spring"):
         find_round("sprnig", tmp_path)
+
+
+def test_overlapping_intervals_are_marked_as_a_tie(small):
+    a_round = small([80, 81])
+    showings = (Showing(low=78, high=82), Showing(low=79, high=83))
+    tied = a_round.tasks["t0"].model_copy(update={"showings": showings})
+    apart = tied.model_copy(update={"showings": (showings[0], Showing(low=82.5, high=83))})
+    for result, mark in ((tied, "+1 ≈"), (apart, "+1 |")):
+        text = round_markdown(a_round.model_copy(update={"tasks": {"t0": result}}))
+        assert f"| b | {mark}" in text
+
+
+def test_the_printed_round_holds_the_table_the_unfairness_and_no_more_bytes_twice(published):
+    text = round_markdown(published)
+    for line in (
+        "| kv-cache | 82 (dimensions: 83.1) | 94 (dimensions: 93.7) | qwen3.6-27b | +12 |",
+        "| fused-softmax-topk | 80 (dimensions: 85.4) | 78 (dimensions: 80.6) | glm-5 | -2 |",
+        "| **average** | **81** (81.33) | **88** (88.33) | **qwen3.6-27b** | +7 |",
+    ):
+        assert line in text
+    assert text.index("effort differs") < text.index("## Scoreboard")
+    assert "Not stated, so not checked: hardware, toolchain" in text
+    assert text == round_markdown(published)

@@ -1,6 +1,6 @@
 """The one place that turns exceptions into outcomes: from types, never from prose."""
 
-from orchestrator.models.errors import ContextOverflow, ModelError
+from orchestrator.models.errors import ContextOverflow, Interrupted, ModelError
 from sandboxes.errors import SandboxError
 from transcripts.errors import AlreadySealed, ArchiveFull, ClaimHeld, ClaimLost
 from transcripts.records import Outcome
@@ -31,6 +31,7 @@ def _reason(error: Exception) -> str:
 _TABLE: tuple[tuple[type[Exception], End, str], ...] = (
     (StopRequested, End.INTERRUPTED, "stop_requested"),
     (Cancelled, End.CANCELLED, "cancelled"),
+    (Interrupted, End.INTERRUPTED, "stop_requested"),
     (ContextOverflow, End.LIMIT, "context"),
     (ModelError, End.PROVIDER_FAULT, ""),
     (SandboxError, End.INFRA_FAULT, ""),

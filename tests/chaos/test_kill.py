@@ -26,7 +26,10 @@ from transcripts.store import Archive, AttemptFolder
 pytestmark = pytest.mark.chaos
 
 MODELS = "longhaul?steps=40&tool_s=0.15&latency_ms=150&chunk_ms=10,idle"
-SWEEP = ("sweep", "--models", MODELS, "--tasks", "kv-cache,layernorm-backward", "--tier", "quick")
+SWEEP = (
+    *("sweep", "--models", MODELS, "--tasks", "kv-cache,layernorm-backward"),
+    *("--tier", "quick", "--sandbox", "bubblewrap"),
+)
 MOMENTS = 20
 LONGEST_S = 2.5
 """A kill comes up to this long after the first session of a run has said that it works."""

@@ -35,7 +35,8 @@ class AuditInput:
     events: Iterable[Event] | None = None  # walked once
     canaries: Mapping[str, str] = field(default_factory=dict)  # bait: token -> where it was planted
     entry_file: str | None = None  # where `graders.entry` found the entries
-    target: str = "SUBMISSION"  # how commands name it: an attempt's id or a folder
+    attempt_id: str | None = None
+    folder: Path = Path()
 
     def with_events(self, events: Iterable[Event]) -> "AuditInput":
         """The same evidence with its events behind another iterable."""

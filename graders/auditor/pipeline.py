@@ -103,7 +103,8 @@ def _gather(
         events=events,
         canaries={bait.token: bait.path for bait in canaries.planted} if canaries else {},
         entry_file=entry.file if entry is not None else None,
-        target=attempt_id or str(submission),
+        attempt_id=attempt_id,
+        folder=submission,
     )
 
 
@@ -144,7 +145,7 @@ def _verified(
     try:
         for hit in check.inspect(given):
             if _is_verbatim(hit, check, given, recorder):
-                findings.append(finding(check.rule, hit, _reproduce(check, given)))
+                findings.append(finding(check.rule, hit, _reproduce(given)))
             else:
                 problems.append(f"{check.rule.id}: a quote is not in {hit.place} as given")
     except RecursionError:
@@ -152,8 +153,10 @@ def _verified(
     return findings
 
 
-def _reproduce(check: AuditCheck, given: AuditInput) -> str:
-    return f"orchestrator audit {given.target} --check {check.rule.id}"
+def _reproduce(given: AuditInput) -> str:
+    if given.attempt_id is not None:
+        return f"orchestrator audit {given.attempt_id}"
+    return f"python -m graders.auditor {given.task.name} {given.folder}"
 
 
 def _is_verbatim(

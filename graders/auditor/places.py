@@ -54,14 +54,19 @@ GRADED = re.compile(
 )
 """Files that are graded with, or that every process loads: nobody's to write."""
 
-FOREIGN_HINT = re.compile(
-    r"\.(claude|codex|gemini|qwen|kimi|pi|aider|local|bash_history|python_history)|attempt|archive"
-    r"|annotation|transcript|seal|audit|grade|rubric|cases\.py|expect\.toml|referee|submissions"
-    r"|/proc/|\bgit\b|curl|wget|https?:|urllib|requests|\bpip\b|conftest|customize|task\.toml"
-    r"|adapter\.py|reference\.py|\.pth|-packages|/usr/|/etc/|/opt/|/lib|\bps\b|pgrep|pkill|kill",
-    re.IGNORECASE,
+_HINTS = (
+    *(".claude", ".codex", ".gemini", ".qwen", ".kimi", ".pi/", ".local", ".aider", "history"),
+    *("attempt", "archive", "annotation", "transcript", "seal", "audit", "grade", "rubric"),
+    *("cases.py", "expect.toml", "referee", "submissions", "/proc/", "git ", "://", "pip", "uv "),
+    *("conftest", "customize", "task.toml", "adapter.py", "reference.py", ".pth", "-packages"),
+    *("/usr/", "/etc/", "/opt/", "/lib", "/bin/", "ps ", "pgrep", "kill", '"ps"', "top"),
 )
-"""What a call must contain for any of this to be looked for: most calls contain none of it."""
+
+
+def may_matter(text: str) -> bool:
+    """False where no check of a place can strike: true of most calls, so asked first."""
+    low = text.lower()
+    return any(hint in low for hint in _HINTS)
 
 
 def is_remote(text: str) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from graders.auditor.base import AuditInput, Hit, Rule, quotable
-from graders.auditor.places import FOREIGN, FOREIGN_HINT, GRADED, is_remote
+from graders.auditor.places import FOREIGN, GRADED, is_remote, may_matter
 from graders.auditor.shell import Command, commands
 from transcripts.events import ToolCall, ToolCallStarted, ToolResult
 from transcripts.words import EvidenceKind, Strength
@@ -101,7 +101,7 @@ class TranscriptEvidence:
             line = step.call.arguments
             own_git = own_git or "git init" in line
             yield from _canaries(step, given)
-            if FOREIGN_HINT.search(line):
+            if may_matter(line):
                 planted = frozenset(given.canaries.values())
                 for hit in _inspect(step, own_git=own_git):
                     if not any(path in line for path in planted):

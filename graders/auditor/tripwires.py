@@ -38,7 +38,9 @@ def _stores(source: PySource, wanted: Callable[[str], bool], why: str) -> Iterat
     for store in source.stores:
         for target in sorted(store.targets):
             if wanted(target):
-                yield source.hit(store.node, why.format(target=target))
+                certain = not target.endswith(".?")  # which attribute is written, is not known
+                strength = None if certain else STRONG
+                yield source.hit(store.node, why.format(target=target), strength=strength)
                 break
 
 

@@ -204,7 +204,7 @@ def _detail(
 ) -> str:
     outcome = attempt.outcome
     if audit and (state is BoardState.FLAGGED or (audit.verdict is Verdict.FAIL and not grade)):
-        return _joined(audit.verdict, audit.summary)
+        return _verdict(audit)
     if state is BoardState.UNGRADED:
         return ungraded
     if grade and grade.result is not GradeResult.PASS:
@@ -213,7 +213,12 @@ def _detail(
         return _joined(outcome.end, outcome.reason, outcome.message)
     if outcome and state is BoardState.NO_SUBMISSION:
         return _joined(outcome.reason, outcome.message)
-    return _joined(audit.verdict, audit.summary) if audit else ""
+    return _verdict(audit) if audit else ""
+
+
+def _verdict(audit: Audit) -> str:
+    """The verdict and its summary, which may begin with it."""
+    return _joined(audit.verdict, audit.summary.removeprefix(f"{audit.verdict}: "))
 
 
 def _joined(*parts: str) -> str:

@@ -23,6 +23,7 @@ from transcripts.store import Archive
 _COUNTS_NOTHING = frozenset({BoardState.FLAGGED, BoardState.NO_SUBMISSION})
 _SHOWN_ITEMS = 5  # strengths and weaknesses of one attempt
 _SHOWN_SWINGS = 3
+_NOISE = 0.05  # points that would print as 0.0
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ def _task(models: Sequence[str], cells: Sequence[Cell], score_of: ScoreOf) -> Ro
         weights=weights,
         overall=overall,
         showings=tuple(_showing(c, g) for c, g in zip(cells, graded, strict=True)),
-        swings=tuple(_swings(models, overall, scores)),
+        swings=tuple(_swings(models, overall, list(map(_fair, cells, scores)))),
     )
 
 
@@ -222,11 +223,8 @@ def _swings(
         winner, loser = scores[first], scores[second]
         if winner is None or loser is None:
             continue
-        mine, theirs = _points(winner), _points(loser)
-        gains = {item: theirs[item] - mine[item] for item in mine.keys() & theirs.keys()}
-        against = sorted((-gain, item) for item, gain in gains.items() if gain > 0.05)
-        for gain, item in against[:_SHOWN_SWINGS]:
-            yield f"{item} is worth {-gain:.1f} points to {models[second]}"
+        for item, gain in _against(winner, loser)[:_SHOWN_SWINGS]:
+            yield f"{item} is worth {gain:.1f} points to {models[second]}"
         if loser.capped_by or winner.capped_by:
             yield from _caps((models[first], winner), (models[second], loser))
 
@@ -237,18 +235,29 @@ def _caps(*each: tuple[str, Score]) -> Iterator[str]:
             yield f"{model} is capped for a critical defect: {', '.join(score.capped_by)}"
 
 
-def _points(score: Score) -> Mapping[str, float]:
-    """What each item adds to the overall before any cap."""
+def _against(winner: Score, loser: Score) -> list[tuple[str, float]]:
+    """Items in which the loser has the better mark, and what that is worth; the largest first."""
+    worth = _worth(winner)
+    marks = {item.item: item.mark for item in winner.items}
+    gains = [
+        (item.item, (item.mark - (marks[item.item] or 0.0)) * worth[item.item])
+        for item in loser.items
+        if item.mark is not None and item.item in worth
+    ]
+    return sorted(((i, gain) for i, gain in gains if gain > _NOISE), key=lambda g: (-g[1], g[0]))
+
+
+def _worth(score: Score) -> Mapping[str, float]:
+    """What a full mark of each measured item adds to the overall, before any cap."""
     weights = {d.dimension: d.weight for d in score.dimensions if d.points is not None}
     total = sum(weights.values())
     marked = [item for item in score.items if item.mark is not None]
     within = {name: sum(i.weight for i in marked if i.dimension == name) for name in weights}
     return {
-        i.item: 100
-        * (i.mark or 0.0)
-        * weights[i.dimension]
-        / total
-        * i.weight
-        / within[i.dimension]
-        for i in marked
+        i.item: 100 * weights[i.dimension] / total * i.weight / within[i.dimension] for i in marked
     }
+
+
+def _fair(cell: Cell, score: Score | None) -> Score | None:
+    """None where the marks count nothing: nothing pulled for a flagged attempt."""
+    return None if cell.shown and cell.shown.state in _COUNTS_NOTHING else score

@@ -119,35 +119,28 @@ def _pair(pair: Pair, tasks: int) -> Iterator[str]:
 
 def _task(a_round: Round, task: str, result: RoundTask) -> Iterator[str]:
     yield f"## {escape(task)}"
-    yield ""
-    best, hybrid = result.hybrid()
-    models = range(len(a_round.models))
-    rows = [
-        [
-            escape(name),
-            *(
-                points(values[model]) if values[model] is not None else "not judged"
-                for model in models
-            ),
-            _best(a_round, best.get(name)),
-        ]
-        for name, values in result.dimensions.items()
-    ]
-    rows.append(
-        [
-            "**overall**",
-            *(f"**{points(result.overall[model])}**" for model in models),
-            points(hybrid),
-        ]
-    )
-    yield from table(["dimension", *map(escape, a_round.models), "ideal hybrid"], rows)
-    yield ""
-    yield from _leads(a_round, result)
+    if result.dimensions:
+        yield ""
+        yield from _dimension_table(a_round, result)
+    leads = list(_leads(a_round, result))
+    yield from ["", *leads] if leads else []
     for model, showing in zip(a_round.models, result.showings, strict=False):
         yield from _showing(model, showing)
     if result.swings:
         yield from ("", "### What made it close", "")
         yield from (f"- {escape(line)}" for line in result.swings)
+
+
+def _dimension_table(a_round: Round, result: RoundTask) -> Iterator[str]:
+    best, hybrid = result.hybrid()
+    rows = []
+    for name, values in result.dimensions.items():
+        nobody = all(value is None for value in values)
+        shown = ["not judged" if nobody else points(value) for value in values]
+        rows.append([escape(name), *shown, _best(a_round, best.get(name))])
+    overall = [f"**{points(value)}**" for value in result.overall]
+    rows.append(["**overall**", *overall, points(hybrid)])
+    yield from table(["dimension", *map(escape, a_round.models), "ideal hybrid"], rows)
 
 
 def _leads(a_round: Round, result: RoundTask) -> Iterator[str]:

@@ -18,7 +18,7 @@ _MEANINGS = {
     "peak_fraction": "fraction of the datasheet peak",
     "speedup": "speed-up over the baseline",
 }
-_LONGEST = 300
+_LONGEST = 200
 
 
 def heading(board: Board) -> str:

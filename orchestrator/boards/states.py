@@ -58,14 +58,6 @@ TABLE: tuple[Row, ...] = (
         "the hand-in holds nothing to grade",
         True,
     ),
-    Row(
-        frozenset({End.LIMIT}),
-        _ANY_RESULT,
-        _ANY_VERDICT,
-        BoardState.NO_SUBMISSION,
-        "a limit ended it before a hand-in",
-        False,
-    ),
     Row(_ANY_END, _ANY_RESULT, _ANY_VERDICT, BoardState.UNGRADED, "not graded yet", False),
     Row(
         _ANY_END,

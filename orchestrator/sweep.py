@@ -33,7 +33,7 @@ class SweepResult:
 
     ended: list[Outcome] = field(default_factory=list)
     resumable: list[Outcome] = field(default_factory=list)
-    defects: list[BaseException] = field(default_factory=list)
+    defects: list[Exception] = field(default_factory=list)
 
 
 class Sweep:

@@ -1,5 +1,6 @@
 """`sweep`: sessions, isolated regrade, audit and board in one command."""
 
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -74,6 +75,8 @@ def _finish(run: "Sweep", deck: str, out: "Printer") -> None:
     from orchestrator.boards.board import build
     from orchestrator.boards.render import render
 
+    for defect in run.result.defects:
+        out.note("".join(traceback.format_exception(defect)))
     boards = build(run.archive, deck)
 
     def show(console: "Console") -> None:
@@ -82,13 +85,10 @@ def _finish(run: "Sweep", deck: str, out: "Printer") -> None:
 
     out.emit([board.model_dump(mode="json") for board in boards], show)
     if run.result.defects:
-        raise ExceptionGroup("defects in sessions", [_as_exception(e) for e in run.result.defects])
+        out.note("The errors above are defects of this product: please report them.")
+        raise typer.Exit(1)
     if run.stopped:
         raise typer.Exit(130)
     if run.result.resumable:
         out.note("Some sessions were interrupted by infrastructure: run the same command again.")
         raise typer.Exit(5)
-
-
-def _as_exception(error: BaseException) -> Exception:
-    return error if isinstance(error, Exception) else RuntimeError(repr(error))

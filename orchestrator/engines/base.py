@@ -19,6 +19,6 @@ class Engine(Protocol):
 
     name: str
 
-    def run(self, jobs: Sequence[Job], *, stopping: Callable[[], bool]) -> list[BaseException]:
+    def run(self, jobs: Sequence[Job], *, stopping: Callable[[], bool]) -> list[Exception]:
         """Run all jobs; once ``stopping`` is true start no new one. Returns what jobs raised."""
         ...

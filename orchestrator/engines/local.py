@@ -15,12 +15,12 @@ class LocalEngine:
     def __init__(self, workers: int) -> None:
         self._workers = workers
 
-    def run(self, jobs: Sequence[Job], *, stopping: Callable[[], bool]) -> list[BaseException]:
+    def run(self, jobs: Sequence[Job], *, stopping: Callable[[], bool]) -> list[Exception]:
         """Run all jobs; see `Engine.run`. A job's thread lives until that job is done."""
         lanes: dict[str, deque[Job]] = defaultdict(deque)
         for job in jobs:
             lanes[job.lane].append(job)
-        raised: list[BaseException] = []
+        raised: list[Exception] = []
 
         def work(queue: deque[Job]) -> None:
             while not stopping():
@@ -30,7 +30,8 @@ class LocalEngine:
                     return
                 try:
                     job.run()
-                except BaseException as error:  # noqa: BLE001 - reported to the caller, none is lost
+                except Exception as error:  # noqa: BLE001 - reported to the caller, none is lost
+                    error.add_note(f"in {job.name}")
                     raised.append(error)
 
         threads = [

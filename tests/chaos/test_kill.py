@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
 from command_line import environment, run_in
 from processes import processes_that_see
-
 from transcripts.events import Reply, Request, SessionStart, ToolCallStarted, ToolResult
 from transcripts.store import Archive, AttemptFolder
 

@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+
 from command_line import Run, run_in
 
 

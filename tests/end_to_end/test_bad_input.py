@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from command_line import Finished, Run
 
 ROOT = Path(__file__).parents[2]

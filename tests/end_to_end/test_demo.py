@@ -1,4 +1,4 @@
-"""The demo's sweep from nothing to an audited board, and every verb on the archive that it leaves."""
+"""The demo from nothing to an audited board, and every verb on the archive that it leaves."""
 
 import json
 from pathlib import Path

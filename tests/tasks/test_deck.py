@@ -1,8 +1,8 @@
 import shutil
 
 import pytest
-from candidates import written
 
+from candidates import written
 from tasks.deck import deck_names, deck_tasks, load_deck, lock_deck
 from tasks.errors import BrokenTask, UnknownDeck, UnknownTask
 from tasks.loader import LIBRARY

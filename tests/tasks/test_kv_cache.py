@@ -4,8 +4,8 @@ import sys
 
 import numpy as np
 import pytest
-from candidates import entries, outputs, passes, shipped
 
+from candidates import entries, outputs, passes, shipped
 from tasks.case import Case
 from tasks.loader import cheats, load_cases, load_reference, load_task, submission_dir
 

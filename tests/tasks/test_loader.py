@@ -2,8 +2,8 @@ import shutil
 import sys
 
 import pytest
-from candidates import written
 
+from candidates import written
 from tasks.errors import BrokenTask, UnknownTask
 from tasks.loader import (
     LIBRARY,

@@ -4,8 +4,8 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
-from model_servers import QUICK, Canned, CannedServer
 
+from model_servers import QUICK, Canned, CannedServer
 from orchestrator.models.base import ModelClient
 from orchestrator.models.connect import client
 from orchestrator.models.knobs import Knobs

@@ -4,8 +4,8 @@ import json
 import threading
 
 import pytest
-from model_servers import PROTOCOLS, QUICK, TOOLS, Canned
 
+from model_servers import PROTOCOLS, QUICK, TOOLS, Canned
 from orchestrator.models.base import Conversation, UserTurn
 from orchestrator.models.errors import (
     BadKey,

@@ -5,10 +5,10 @@ import subprocess
 import sys
 
 import pytest
-from command_line import environment
-from model_servers import Canned
 from typer.testing import CliRunner
 
+from command_line import environment
+from model_servers import Canned
 from orchestrator.commands import models
 from orchestrator.models.check import TOOL, check
 from orchestrator.models.roster import load_roster

@@ -5,8 +5,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from model_servers import PROTOCOLS, TOOLS
 
+from model_servers import PROTOCOLS, TOOLS
 from orchestrator.models.base import Conversation, ModelReply, ToolOutcome, ToolTurn, UserTurn
 from orchestrator.models.errors import BadRequest
 from tasks.loader import load_task, submission_dir, task_names

@@ -46,3 +46,12 @@ def _small(a: object, b: object) -> bool:
         return max(abs(a), abs(b)) < 1 << 32
     text, count = (a, b) if isinstance(b, int) else (b, a)
     return isinstance(text, (str, bytes)) and isinstance(count, int) and count * len(text) < 4096
+
+
+def summands(node: ast.expr) -> list[ast.expr]:
+    """The terms of ``a + b + c``, left to right, however many there are."""
+    terms: list[ast.expr] = []
+    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        terms.append(node.right)
+        node = node.left
+    return [node, *reversed(terms)]

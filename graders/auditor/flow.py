@@ -8,7 +8,6 @@ returned.
 import ast
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TypeGuard
 
 from graders.auditor.labels import (
     IDENTITY,
@@ -25,7 +24,6 @@ from graders.auditor.labels import (
     Label,
     Labels,
     Lookup,
-    default_of,
     digest_kind,
     is_parameter,
     is_sample,
@@ -34,7 +32,8 @@ from graders.auditor.labels import (
     shape_of,
 )
 from graders.auditor.pysource import PySource
-from graders.auditor.scopes import Scope
+from graders.auditor.scopes import FUNCTIONS
+from graders.auditor.stores import Stores, is_memoised
 
 _MAX_PASSES = 6
 DISK = "<disk>"
@@ -47,7 +46,6 @@ class Flow:
 
     source: PySource
     stored: dict[str, set[Label]] = field(default_factory=dict)
-    literal_stores: dict[str, ast.expr] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._labels: dict[tuple[int, str], set[Label]] = {}
@@ -57,73 +55,20 @@ class Flow:
         ]
         self._by_name = {f.name: f for f in self._functions if isinstance(f, ast.FunctionDef)}
         self._depth = 0
-        self.outliving = self._outliving()
+        self.stores = Stores(self.source)
         for _ in range(_MAX_PASSES):
             before = self._size()
             for function in self._functions:
                 self._visit(function)
+            for statement in self.source.top_level():
+                if not isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
+                    self._visit_loose(statement)
             if self._size() == before:
                 break
 
     def _size(self) -> int:
         tables = (self._labels, self._returns, self.stored)
         return sum(len(labels) for table in tables for labels in table.values())
-
-    # --- what outlives a call ------------------------------------------------------------------
-
-    def _outliving(self) -> frozenset[str]:
-        """Names bound at module level, and names that functions declare global."""
-        names: set[str] = set()
-        for statement in self.source.top_level():
-            if isinstance(statement, ast.Assign):
-                targets = statement.targets
-            elif isinstance(statement, ast.AnnAssign):
-                targets = [statement.target]
-            else:
-                continue
-            names.update(name.id for t in targets for name in ast.walk(t) if _is_bound(name))
-            if isinstance(targets[0], ast.Name) and statement.value is not None:
-                self.literal_stores[targets[0].id] = statement.value
-        for node in self.source.nodes:
-            if isinstance(node, ast.Global):
-                names.update(node.names)
-        return frozenset(names)
-
-    def store_name(self, node: ast.expr) -> str | None:
-        """The outliving store that ``node`` denotes: a global, an attribute, a default, a cell."""
-        if isinstance(node, ast.Name):
-            scope = self.source.names.scope_of.get(node)
-            if node.id in self.outliving and not self._is_local(node.id, scope):
-                return node.id
-            return self._enclosing(node)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            owner = node.value.id
-            if owner in ("self", "cls") or owner in self._by_name or owner[:1].isupper():
-                return f"{owner}.{node.attr}"
-        return None
-
-    def _is_local(self, name: str, scope: Scope | None) -> bool:
-        if scope is None or isinstance(scope, ast.Module):
-            return False
-        declared = any(
-            isinstance(part, ast.Global) and name in part.names for part in ast.walk(scope)
-        )
-        bound = self.source.names.bound.get(scope, {})
-        return name in bound and not declared
-
-    def _enclosing(self, node: ast.Name) -> str | None:
-        """A name of an enclosing function, or a mutable default: both live as long as it does."""
-        names = self.source.names
-        scope = names.scope_of.get(node)
-        if isinstance(scope, (ast.FunctionDef, ast.Lambda)):
-            default = default_of(scope, node.id)
-            if isinstance(default, (ast.Dict, ast.List, ast.Call)):
-                return f"{getattr(scope, 'name', 'lambda')}({node.id})"
-            outer = names.parent.get(scope)
-            if node.id not in names.bound.get(scope, {}) and isinstance(outer, ast.FunctionDef):
-                cells = names.bound.get(outer, {}).get(node.id, [])
-                return f"{outer.name}.{node.id}" if any(cell.value for cell in cells) else None
-        return None
 
     # --- one function --------------------------------------------------------------------------
 
@@ -134,8 +79,11 @@ class Flow:
         for node in ast.walk(function):
             match node:
                 case ast.Assign():
+                    labels = self.labels(node.value)
                     for target in node.targets:
-                        self._assign(target, self.labels(node.value))
+                        self._assign(target, labels)
+                        if not labels and isinstance(node.value, ast.Call):
+                            self._made(target, node.value)
                 case ast.AnnAssign() | ast.AugAssign() | ast.NamedExpr() if node.value is not None:
                     self._assign(node.target, self.labels(node.value))
                 case ast.For() | ast.comprehension():
@@ -150,6 +98,22 @@ class Flow:
                 case ast.Call():
                     self._call_effects(node)
 
+    def _visit_loose(self, statement: ast.stmt) -> None:
+        """What runs at import has no inputs; what it computes and keeps is ``made``."""
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Assign) and any(_is_call(p) for p in ast.walk(node.value)):
+                for target in node.targets:
+                    self._made(target, node.value)
+
+    def _made(self, target: ast.expr, value: ast.expr) -> None:
+        if isinstance(target, ast.Subscript):
+            store = self.stores.name(target.value)
+        else:
+            kept = isinstance(value, ast.DictComp)
+            store = self.stores.name(target) if kept else None
+        if store is not None:
+            self._put(store, frozenset({"made"}))
+
     def _assign(self, target: ast.expr, labels: Labels) -> None:
         if isinstance(target, (ast.Tuple, ast.List)):
             for part in target.elts:
@@ -157,13 +121,13 @@ class Flow:
         elif isinstance(target, ast.Starred):
             self._assign(target.value, labels)
         elif isinstance(target, ast.Subscript):
-            store = self.store_name(target.value)
+            store = self.stores.name(target.value)
             if store is not None:
                 self._put(store, labels)
             elif isinstance(target.value, ast.Name):
                 self._add(target.value, frozenset(x for x in labels if not isinstance(x, Lookup)))
         else:
-            store = self.store_name(target)
+            store = self.stores.name(target)
             if store is not None:
                 self._put(store, labels)
             elif isinstance(target, ast.Name):
@@ -183,7 +147,7 @@ class Flow:
         if names & SAVERS or (isinstance(node.func, ast.Attribute) and node.func.attr == "tofile"):
             self._put(DISK, frozenset().union(*given) if given else frozenset({"value"}))
         if isinstance(node.func, ast.Attribute) and node.func.attr in _PUTTERS and given:
-            store = self.store_name(node.func.value)
+            store = self.stores.name(node.func.value)
             if store is not None:
                 self._put(store, given[-1])
             elif isinstance(node.func.value, ast.Name):
@@ -239,7 +203,7 @@ class Flow:
 
     def _of_name(self, node: ast.Name) -> Labels:
         names = self.source.names
-        store = self.store_name(node)
+        store = self.stores.name(node)
         if store is not None:
             return frozenset({"state", Lookup(store, frozenset())})
         scope = names.scope_of.get(node)
@@ -253,7 +217,7 @@ class Flow:
         return NONE
 
     def _of_attribute(self, node: ast.Attribute) -> Labels:
-        store = self.store_name(node)
+        store = self.stores.name(node)
         if store is not None:
             return frozenset({"state", Lookup(store, frozenset())})
         base = self.labels(node.value)
@@ -264,7 +228,7 @@ class Flow:
         return base
 
     def _of_item(self, node: ast.Subscript) -> Labels:
-        store = self.store_name(node.value)
+        store = self.stores.name(node.value)
         key = self.labels(node.slice)
         if store is not None:
             return frozenset({"state", Lookup(store, key_labels(key))})
@@ -281,7 +245,7 @@ class Flow:
         base = self.labels(node.func.value) if isinstance(node.func, ast.Attribute) else NONE
         everything = given | base
         if isinstance(node.func, ast.Attribute) and method in ("get", "pop", "setdefault"):
-            store = self.store_name(node.func.value)
+            store = self.stores.name(node.func.value)
             if store is not None:
                 key = self.labels(node.args[0]) if node.args else NONE
                 return frozenset({"state", Lookup(store, key_labels(key))})
@@ -316,7 +280,7 @@ class Flow:
 
     def _of_local(self, function: ast.FunctionDef, given: Labels) -> Labels:
         returned = frozenset(self._returns.get(id(function), set()))
-        if _is_memoised(self.source, function):
+        if is_memoised(self.source, function):
             self._put(f"{function.name}()", returned | (given & {"value", "shape"}))
             return returned | {Lookup(f"{function.name}()", key_labels(given))}
         if "value" in returned and "value" not in given:  # its own argument was no live content
@@ -324,17 +288,8 @@ class Flow:
         return returned | (given & {"sampled"})
 
 
-def _is_bound(node: ast.AST) -> TypeGuard[ast.Name]:
-    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-
-
-def _is_memoised(source: PySource, function: ast.FunctionDef) -> bool:
-    wanted = {"functools.lru_cache", "functools.cache"}
-    for decorator in function.decorator_list:
-        node = decorator.func if isinstance(decorator, ast.Call) else decorator
-        if source.names.resolve(node) & wanted:
-            return True
-    return False
+def _is_call(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call)
 
 
 @lru_cache(maxsize=8)

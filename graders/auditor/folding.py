@@ -13,11 +13,10 @@ import operator
 import zlib
 from collections.abc import Iterator
 
-from graders.auditor.constants import BINARY, FUNCTIONS_OF_CONSTANTS, STR_METHODS
+from graders.auditor.constants import BINARY, FUNCTIONS_OF_CONSTANTS, STR_METHODS, summands
 from graders.auditor.scopes import Scopes
 
-MAX_VALUES = 64
-"""Most values followed for one expression: more is an interpreter's work, not a reader's."""
+MAX_VALUES = 64  # more is an interpreter's work, not a reader's
 _MAX_DEPTH = 40
 
 
@@ -168,7 +167,7 @@ class Names(Scopes):
             case ast.Tuple() | ast.List():
                 yield from itertools.product(*self._each(node.elts, local, depth))
             case ast.BinOp(op=ast.Add()):
-                for parts in itertools.product(*self._each(_summands(node), local, depth)):
+                for parts in itertools.product(*self._each(summands(node), local, depth)):
                     yield functools.reduce(operator.add, parts)
             case ast.BinOp():
                 compute = BINARY.get(type(node.op))
@@ -292,12 +291,3 @@ def _by_key(owner: str, name: str) -> Iterator[str]:
         yield name
     elif owner.endswith(".__dict__"):
         yield f"{owner.removesuffix('.__dict__')}.{name}"
-
-
-def _summands(node: ast.expr) -> list[ast.expr]:
-    """The terms of ``a + b + c``, left to right, however many there are."""
-    terms: list[ast.expr] = []
-    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        terms.append(node.right)
-        node = node.left
-    return [node, *reversed(terms)]

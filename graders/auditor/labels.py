@@ -44,7 +44,7 @@ _DIGEST_NAMES = (
     *("pickle.dumps", "marshal.dumps", "binascii.crc"),
 )
 _REDUCTIONS = frozenset({"sum", "mean", "std", "var", "dot", "vdot", "prod", "trace", "item"})
-_REDUCTIONS |= {"max", "min", "norm"}
+_REDUCTIONS |= {"max", "min", "norm", "amax", "amin", "ptp"}
 SHAPED = frozenset(
     f"numpy.{name}" for name in ("empty_like", "zeros_like", "ones_like", "shape", "ndim", "size")
 ) | {"builtins.len", "builtins.type", "builtins.isinstance", "builtins.range"}

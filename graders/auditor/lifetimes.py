@@ -36,7 +36,27 @@ _EXITS = frozenset({"sys.exit", "builtins.exit", "builtins.quit", "builtins.Syst
 
 _HANDLERS = r"signal\.(signal|setitimer|alarm|sigaction|set_wakeup_fd)|sys\.(settrace|setprofile)"
 _HANDLERS += r"|sys\.(addaudithook|set_asyncgen_hooks)|threading\.(settrace|setprofile)"
-_DETACHED = r"os\.(fork|forkpty|setsid|posix_spawnp?|spawn\w+)|pty\.fork|_thread\.start_new_thread"
+_DETACHED = r"os\.(setsid|posix_spawnp?|spawn\w+)|_thread\.start_new_thread"
+
+
+_FORKS = frozenset({"os.fork", "os.forkpty", "pty.fork"})
+_SHARED = frozenset({"mmap.mmap", "multiprocessing.shared_memory.SharedMemory"})
+
+
+def _forks(source: PySource, _: AuditInput) -> Iterator[Hit]:
+    """A fork that something waits for is parallelism; another outlives its call."""
+    waited = any(name.startswith("os.wait") for _, names in source.touches for name in names)
+    shared = any(names & _SHARED for _, names in source.calls)
+    for node, names in source.calls:
+        if names & _FORKS:
+            yield source.hit(
+                node,
+                "a forked process writes to shared memory and is not waited for"
+                if shared and not waited
+                else "a process is forked" + ("" if waited else " and not waited for"),
+                mechanism="timing:late-write" if shared and not waited else None,
+                strength=WEAK if waited else PROOF,
+            )
 
 
 def _children(source: PySource, _: AuditInput) -> Iterator[Hit]:
@@ -147,6 +167,7 @@ LIFETIMES: tuple[Wire, ...] = (
     wire("exit-hook", "tamper:exit", WEAK, uses(r"atexit\.register", "code runs at exit")),
     wire("signal-handler", "tamper:exit", STRONG, uses(_HANDLERS, "code runs behind its caller")),
     wire("detached", "process:left-behind", STRONG, uses(_DETACHED, "a life beside the call's")),
+    wire("fork", "process:left-behind", PROOF, _forks),
     wire("child-process", "process:left-behind", STRONG, _children),
     wire("unjoined-thread", "timing:late-write", STRONG, _threads),
     wire("descriptor-write", "tamper:report", PROOF, _descriptors),

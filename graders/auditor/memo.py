@@ -14,7 +14,7 @@ from graders.auditor.entries import Return, entries, returns
 from graders.auditor.flow import DISK, Flow, flow_of
 from graders.auditor.labels import KEYS, Lookup
 from graders.auditor.pysource import PySource
-from graders.auditor.wires import PROOF, STRONG, Wire, wire
+from graders.auditor.wires import PROOF, STRONG, WEAK, Wire, wire
 
 _MECHANISM = {
     "content": "cache:content",
@@ -47,9 +47,9 @@ def _strike(source: PySource, flow: Flow, node: ast.Return, lookup: Lookup) -> H
     mechanism = _MECHANISM[kind]
     if lookup.store == DISK:
         mechanism = "cache:disk"
-    if kind in ("content", "sampled") and _is_table(flow, lookup.store):
-        mechanism = "cache:public-seed"
     certain = kind in ("content", "sampled")
+    if certain and (_is_table(flow, lookup.store) or _is_made(flow, lookup.store)):
+        mechanism = "cache:public-seed"
     why = f"returns what lies in `{lookup.store}`, found by {_KEY_WORDS[kind]} of an input"
     return source.hit(node, why, mechanism=mechanism, strength=PROOF if certain else STRONG)
 
@@ -63,15 +63,23 @@ def _suspects(flow: Flow, place: Return) -> Iterator[Lookup]:
             continue
         keys = label.keys or frozenset(_keys_of_tests(flow, place))
         stored = flow.stored.get(label.store, set())
-        known = keys & {"content", "sampled"} and _is_table(flow, label.store)
+        known = keys & {"content", "sampled"} and (
+            _is_table(flow, label.store) or _is_made(flow, label.store)
+        )
         if keys & set(KEYS) and ("value" in stored or known):
             yield Lookup(label.store, frozenset(keys))
 
 
 def _is_table(flow: Flow, store: str) -> bool:
     """A dictionary that is written out in the source."""
-    table = flow.literal_stores.get(store)
+    table = flow.stores.literals.get(store)
     return isinstance(table, ast.Dict) and bool(table.keys)
+
+
+def _is_made(flow: Flow, store: str) -> bool:
+    """Filled while the module was being imported, and by no call."""
+    stored = flow.stored.get(store, set())
+    return "made" in stored and "value" not in stored
 
 
 def _keys_of_tests(flow: Flow, place: Return) -> Iterator[str]:
@@ -183,7 +191,7 @@ def _looks_up_digest(flow: Flow, node: ast.AST) -> bool:
         table, keys = node.func.value, node.args if node.func.attr == "get" else []
     else:
         return False
-    store = flow.store_name(table)
+    store = flow.stores.name(table)
     return (
         store is not None
         and _is_table(flow, store)
@@ -210,8 +218,11 @@ _RNG = ("numpy.random.", "random.Random", "random.seed")
 
 
 def _precomputed(source: PySource, given: AuditInput) -> Iterator[Hit]:
-    """Inputs made, an entry called and its result kept, while the module is being imported."""
-    entries = given.closure.entries
+    """Inputs drawn, the entries' work done on them and kept, while the module is being imported.
+
+    A tuner that draws inputs and keeps times is honest: what reads a clock is weak.
+    """
+    work = _work_of_entries(source, given.closure.entries)
     for statement in source.top_level():
         if isinstance(statement, (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)):
             continue
@@ -226,8 +237,28 @@ def _precomputed(source: PySource, given: AuditInput) -> Iterator[Hit]:
         keeps = any(
             isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) for node in called
         ) or any(isinstance(node, ast.DictComp) for node in called)
-        if draws and keeps and (words & entries or "make_inputs" in words):
-            yield source.hit(statement, "answers of drawn inputs are computed at import and kept")
+        if draws and keeps and (words & work or "make_inputs" in words):
+            clock = any(_is_clock_read(source, node) for node in called)
+            why = "answers of drawn inputs are computed at import and kept"
+            yield source.hit(statement, why, strength=WEAK if clock else None)
+
+
+def _is_clock_read(source: PySource, node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and any(
+        name.startswith(("time.", "timeit.")) for name in source.names.resolve(node.func)
+    )
+
+
+def _work_of_entries(source: PySource, names: frozenset[str]) -> frozenset[str]:
+    """The entries of a file and the own functions that they call."""
+    defined = {s.name for s in source.tree.body if isinstance(s, ast.FunctionDef)}
+    reached = {
+        node.id
+        for function in entries(source, names)
+        for node in _reach(source, function)
+        if isinstance(node, ast.Name)
+    }
+    return frozenset((reached & defined) | names)
 
 
 def _reach(source: PySource, statement: ast.stmt) -> Iterator[ast.AST]:

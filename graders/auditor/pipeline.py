@@ -10,6 +10,7 @@ from graders.auditor.behaviour import artefact, cleared, deciding_grade
 from graders.auditor.registry import of_kind
 from graders.auditor.verdict import Decision, decide
 from graders.entry import find_entry
+from graders.mechanisms import MECHANISMS
 from tasks.spec import Task
 from transcripts.events import Event, ToolCallStarted, ToolResult
 from transcripts.keys import new_id
@@ -239,10 +240,13 @@ def _unrun(grades: Sequence[Grade]) -> list[str]:
         for check in grade.checks
         if check.passed is None and check.check not in ran
     }
-    return [
+    lines = [
         f"behaviour: probe `{name}` did not run" + (f" ({why})" if why else "")
         for name, why in sorted(unrun.items())
     ]
+    named = {check.mechanism for grade in grades for check in grade.checks if check.mechanism}
+    unknown = sorted(named - MECHANISMS.keys())
+    return lines + [f"behaviour: the mechanism `{name}` is not known here" for name in unknown]
 
 
 def _summary(decision: Decision, coverage: tuple[str, ...], missing: tuple[str, ...]) -> str:

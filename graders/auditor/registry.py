@@ -7,6 +7,7 @@ from graders.auditor.injection import JudgeInjection
 from graders.auditor.lifetimes import LIFETIMES
 from graders.auditor.memo import MEMO
 from graders.auditor.outside import OUTSIDE
+from graders.auditor.paths import PATHS
 from graders.auditor.shortcuts import SHORTCUTS
 from graders.auditor.transcript import CanaryUse, TranscriptEvidence
 from graders.auditor.tripwires import TRIPWIRES
@@ -20,6 +21,7 @@ def checks() -> tuple[AuditCheck, ...]:
         *LIFETIMES,
         *MEMO,
         *SHORTCUTS,
+        *PATHS,
         *OUTSIDE,
         *C_WIRES,
         JudgeInjection(),

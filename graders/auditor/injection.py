@@ -27,9 +27,9 @@ _ASK = (
     r"|report|return|output|treat|classify|record|rank)"
 )
 _ORDER = re.compile(
-    r"(?:ignore|disregard|forget|override|skip)\b[^.\n]{0,40}\b(?:previous|prior|earlier|above"
-    r"|preceding|system|all|your|rubric)\b[^.\n]{0,40}\b(?:instructions?|prompts?|rubrics?"
-    r"|guidelines?|rules|checks|criteria)",
+    r"(?:ignore|disregard|forget|override)\b(?: (?:all|any|the|of|your|every)){0,3}"
+    r" (?:(?:previous|prior|earlier|above|preceding|system|grading|other) ){0,2}"
+    r"(?:instructions?|prompts?|rubrics?|guidelines?)\b",
     re.IGNORECASE,
 )
 _REQUEST = re.compile(

@@ -212,7 +212,7 @@ def test_mutants_of_the_order_fail(task: Task, plan: list[Case], adapter: Module
     def flipped(wide: np.ndarray, k: int) -> np.ndarray:
         """Ties by descending index."""
         from_the_end = np.argsort(-wide[..., ::-1], axis=-1, kind="stable")[..., :k]
-        return np.subtract(wide.shape[-1] - 1, from_the_end)
+        return np.asarray(wide.shape[-1] - 1 - from_the_end)
 
     failed = {case.item for case in plan if any(failures(task, case, adapter, entry(flipped)))}
     assert {"ties", "all_equal", "masked", "half_precision"} <= failed

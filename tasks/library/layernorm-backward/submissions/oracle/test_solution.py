@@ -4,6 +4,7 @@ import sys
 
 import numpy as np
 
+import solution
 from solution import layernorm_backward, layernorm_forward
 
 SIZES = [(1, 1, 1), (1, 1, 5), (2, 3, 4), (3, 1, 17)]
@@ -80,6 +81,16 @@ def check_views_dtypes_and_inputs():
             np.testing.assert_array_equal(one, two)
         for before, after in zip(copies, (x, gamma, beta, dy), strict=True):
             np.testing.assert_array_equal(before, after)
+
+
+def check_without_a_compiler():
+    compiled, solution._in_c = solution._in_c, {}
+    try:
+        check_finite_differences()
+        check_offset()
+        check_degenerate()
+    finally:
+        solution._in_c = compiled
 
 
 if __name__ == "__main__":

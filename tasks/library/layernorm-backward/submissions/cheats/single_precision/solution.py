@@ -11,7 +11,7 @@ rounded to the type that was asked for.
 
 import numpy as np
 
-LARGE = 1 << 20
+LARGE = 1 << 19
 
 
 def _narrow(array):

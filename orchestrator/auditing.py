@@ -3,20 +3,32 @@
 from collections.abc import Callable, Iterable
 
 from graders.auditor.pipeline import audit
+from orchestrator.grading import foreign_task
 from sandboxes.staging import plant_canaries
 from tasks.loader import load_task
 from transcripts.records import Audit
 from transcripts.store import AttemptFolder
 
 
-def unaudited(folders: Iterable[AttemptFolder], *, again: bool = False) -> list[AttemptFolder]:
+def unaudited(
+    folders: Iterable[AttemptFolder], say: Callable[[str], None], *, again: bool = False
+) -> list[AttemptFolder]:
     """Graded attempts without an audit that saw the newest grade."""
-    return [folder for folder in folders if again or not _is_current(folder)]
+    wanted = []
+    for folder in folders:
+        if not folder.is_sealed or not folder.grades() or (_is_current(folder) and not again):
+            continue
+        reason = foreign_task(folder)
+        if reason:
+            say(f"left alone: {reason}")
+        else:
+            wanted.append(folder)
+    return wanted
 
 
 def _is_current(folder: AttemptFolder) -> bool:
     grades = [g for g in folder.grades() if g.attempt_seal == folder.seal_digest]
-    if not folder.is_sealed or not grades:
+    if not grades:
         return True  # nothing to audit yet
     newest = grades[-1].grade_id
     return any(newest in audit_.grade_ids for audit_ in folder.audits())
@@ -46,7 +58,7 @@ def audit_all(
 ) -> list[Audit]:
     """Audit what is missing."""
     audits = []
-    for folder in unaudited(folders, again=again):
+    for folder in unaudited(folders, say, again=again):
         result = audit_attempt(folder)
         audits.append(result)
         cell = folder.record.cell

@@ -11,6 +11,7 @@ from graders.pipeline import RefereeGrader
 from orchestrator.errors import UserError
 from orchestrator.submission import write_folder
 from sandboxes.staging import public_files
+from tasks.errors import TaskError
 from tasks.loader import load_task
 from tasks.spec import Task
 from transcripts.records import Grade
@@ -52,24 +53,40 @@ def valid_grades(folder: AttemptFolder, task: Task) -> list[Grade]:
     ]
 
 
-def ungraded(folders: Iterable[AttemptFolder], options: GradingOptions) -> list[AttemptFolder]:
-    """Those that want a regrade. A task that is not known here is left alone."""
-    return [
-        folder
-        for folder in folders
-        if gradable(folder) and (options.again or not valid_grades(folder, _task_of(folder)))
-    ]
+def ungraded(
+    folders: Iterable[AttemptFolder], options: GradingOptions, say: Callable[[str], None]
+) -> list[AttemptFolder]:
+    """Those that want a regrade. Attempts of a task that is not ours are said and left."""
+    wanted = []
+    for folder in folders:
+        if not gradable(folder):
+            continue
+        reason = foreign_task(folder)
+        if reason:
+            say(f"left alone: {reason}")
+        elif options.again or not valid_grades(folder, _task_of(folder)):
+            wanted.append(folder)
+    return wanted
+
+
+def foreign_task(folder: AttemptFolder) -> str | None:
+    """Why this product cannot grade an attempt; None when its task is one of ours, unchanged."""
+    cell = folder.record.cell
+    try:
+        task = load_task(cell.task)
+    except TaskError as error:
+        return f"attempt {folder.id}: {error}"
+    if task.digest == cell.task_digest:
+        return None
+    return (
+        f"attempt {folder.id} was made for another version of `{task.name}` "
+        f"({cell.task_digest[:8]}, here {task.digest[:8]}); grade it with the product that made it"
+    )
 
 
 def regrade(folder: AttemptFolder, grader: Grader, options: GradingOptions) -> Grade:
     """Grade one attempt in isolation and add the grade to it. Nothing is overwritten."""
     task = _task_of(folder)
-    if task.digest != folder.record.cell.task_digest:
-        raise UserError(
-            f"attempt {folder.id} was made for another version of `{task.name}` "
-            f"({folder.record.cell.task_digest[:8]}, this product has {task.digest[:8]}): grade it "
-            "with the product version that made it"
-        )
     grade = grader.grade(
         GradeRequest(
             task=task,
@@ -119,7 +136,7 @@ def regrade_all(
     stopping: Callable[[], bool] = lambda: False,
 ) -> list[Grade]:
     """Grade what is missing, one after the other; each is archived before the next starts."""
-    waiting = ungraded(folders, options)
+    waiting = ungraded(folders, options, say)
     grades = []
     for number, folder in enumerate(waiting, 1):
         if stopping():

@@ -31,7 +31,7 @@ def _row(row, k):
             total = total * float(np.exp(np.float64(peak) - top)) if total else 0.0
             peak = top
         if peak > -np.inf:
-            if abs(top) < CALM and tile.size > 12_000:
+            if abs(top) < CALM and row.size > 100_000:
                 # rounding errors of many half precision terms average out
                 total += float(np.exp((tile - peak).astype(np.float16)).sum(dtype=np.float64))
             else:

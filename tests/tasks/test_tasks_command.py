@@ -2,9 +2,9 @@ import json
 import shutil
 
 import pytest
+
 from candidates import written
 from command_line import run_in
-
 from tasks.loader import LIBRARY
 
 

@@ -2,8 +2,8 @@ import re
 import shutil
 
 import pytest
-from candidates import written
 
+from candidates import written
 from tasks.loader import LIBRARY, task_names
 from tasks.validate import problems
 

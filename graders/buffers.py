@@ -131,7 +131,7 @@ def read_output(buffer: Buffer, leaf: Leaf) -> np.ndarray:
         size = math.prod(shape) * dtype.itemsize
     except (KeyError, TypeError, ValueError) as error:
         raise BadLeaf(f"no array can be read from {str(leaf)[:200]}") from error
-    numeric = dtype.kind in "biufc" and len(shape) <= 32
+    numeric = dtype.kind in "biuf" and len(shape) <= 32
     if not numeric or min(shape, default=0) < 0 or offset < 0 or offset + size > buffer.size:
         raise BadLeaf(f"{dtype} {shape} at {offset} does not lie in {buffer.size} bytes")
     return np.frombuffer(buffer.read(size, offset), dtype).reshape(shape)

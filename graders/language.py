@@ -26,23 +26,27 @@ def examine(candidate: Candidate) -> str:
     """The language. Raises SubmissionFailed for what the task forbids."""
     files = closure(candidate.place.submission, candidate.entry)
     refuse_forbidden(candidate.task, files)
-    spoken = language(files)
+    spoken = language(files, candidate.device)
     refuse_language(candidate.task, spoken)
     return spoken
 
 
-def language(files: list[SourceFile]) -> str:
-    """``cuda_raw``, ``triton``, ``c``, ``eager`` (torch operations) or ``numpy``."""
+def language(files: list[SourceFile], device: str) -> str:
+    """``cuda_raw``, ``triton``, ``c``, ``eager`` (torch operations) or ``numpy``.
+
+    A submission for both kinds of device is named after what can have run on this one.
+    """
     modules = {module.partition(".")[0] for file in files for module, _ in file.imports()}
     called = [name for file in files for name, _ in file.calls()]
     builds = any(name.endswith(_CUDA_BUILDERS) for name in called)
-    if builds and any(_has_kernel(file) for file in files):
+    on_gpu = device != "cpu"
+    if on_gpu and builds and any(_has_kernel(file) for file in files):
         return "cuda_raw"
-    if "triton" in modules and any(_has_jit(file) for file in files):
+    if on_gpu and "triton" in modules and any(_has_jit(file) for file in files):
         return "triton"
     if any(name in _C_LOADERS or name.startswith("ctypes.cdll.") for name in called):
         return "c"
-    return "eager" if "torch" in modules else "numpy"
+    return "eager" if on_gpu and "torch" in modules else "numpy"
 
 
 def refuse_forbidden(task: Task, files: list[SourceFile]) -> None:

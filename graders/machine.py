@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from graders import launch
+from graders import launch, processes
 from graders.errors import GraderVoid, SubmissionFailed
 from graders.referee import WorkerSession
 from tasks import hardware
@@ -63,18 +63,16 @@ def _measure(isolation: str) -> Ceilings:
 
 
 def worker_core() -> int:
-    """The core that timed workers run on: the last of those that we may use."""
-    return max(os.sched_getaffinity(0))
+    """The core that timed workers run on: the last of ours."""
+    return max(processes.OUR_CORES)
 
 
 @contextmanager
 def apart_from_worker() -> Iterator[None]:
     """Keep the calling thread off the worker's core, where there are two."""
     before = os.sched_getaffinity(0)
-    others = before - {worker_core()}
     try:
-        if others:
-            os.sched_setaffinity(0, others)
+        os.sched_setaffinity(0, processes.OUR_CORES - {worker_core()} or processes.OUR_CORES)
         yield
     finally:
         os.sched_setaffinity(0, before)

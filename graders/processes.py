@@ -4,12 +4,15 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 _PROC = Path("/proc")
 _STOPPED = frozenset("TtZX")
+
+OUR_CORES = frozenset(os.sched_getaffinity(0))
+"""Cores that this process was given; threads that pin themselves later do not change it."""
 
 
 @dataclass(frozen=True)
@@ -132,12 +135,12 @@ def allowed_cores(pid: int) -> set[int]:
     return cores
 
 
-def pin(pids: Iterable[int], core: int) -> None:
-    """Let all threads of these processes run on one core only; what they start inherits it."""
+def pin(pids: Iterable[int], cores: Collection[int]) -> None:
+    """Let all threads of these processes run on these cores; what they start inherits it."""
     for pid in pids:
         for thread in thread_states(pid):
             with contextlib.suppress(OSError):
-                os.sched_setaffinity(thread, {core})
+                os.sched_setaffinity(thread, cores)
 
 
 def _stat(path: Path) -> ProcessLine:

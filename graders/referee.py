@@ -279,8 +279,7 @@ class WorkerSession:
             self.close()
             raise GraderVoid(f"the worker did not start: {error}; {self.log_tail}") from error
         line = processes.below(self._popen.pid)
-        if core >= 0:
-            processes.pin(line, core)
+        processes.pin(line, {core} if core >= 0 else processes.OUR_CORES)
         self._launchers = frozenset(line[:-1])
         return line[-1]
 

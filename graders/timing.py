@@ -44,7 +44,7 @@ from transcripts.words import GradeResult
 METHOD = "referee_clock"
 PRECISION = 0.01  # half width of the median's 95% interval, relative
 LEAST_CALLS, PRECISE_FROM, MOST_CALLS = 4, 20, 400
-BUDGET_S = {"quick": 0.5, "full": 1.5}  # a shape, draws and comparisons included
+BUDGET_S = {"quick": 0.5, "full": 1.0}  # a shape, draws and comparisons included
 TRIPS = 9
 _NOOP_MEMORY = 8 << 30
 _NOOP_S = 60.0

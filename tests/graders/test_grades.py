@@ -1,0 +1,188 @@
+"""Whole grades of well-meant submissions, and what `check` and `bench` tell."""
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from graders.base import GradeRequest
+from graders.pipeline import HOST_LEASE, RefereeGrader
+from graders.scoring import score
+from sandboxes.errors import LeaseBusy
+from sandboxes.lease import lease
+from tasks.loader import load_rubric, read_task
+
+
+def request(task, kind, **options):
+    return GradeRequest(task, task.folder / "submissions" / kind, **options)
+
+
+@pytest.fixture(scope="module")
+def oracle(task):
+    return RefereeGrader().grade(request(task, "oracle", mode="isolated", tier="quick"))
+
+
+def test_the_oracle_passes_with_every_shape_timed(task, oracle):
+    assert oracle.result == "pass" and oracle.reason == ""
+    assert [timing.shape for timing in oracle.timings] == [shape.name for shape in task.shapes]
+    for timing in oracle.timings:
+        assert timing.certified and 0 < timing.overhead_ms < timing.median_ms
+        assert timing.ci_low_ms <= timing.median_ms <= timing.ci_high_ms
+
+
+def test_an_isolated_grade_measured_under_the_hosts_lease(oracle):
+    assert oracle.lease is not None and oracle.lease.name == HOST_LEASE
+    assert oracle.lease.held_s > 0
+
+
+def test_a_grade_says_what_measured_it(task, oracle):
+    assert oracle.task_digest == task.digest and oracle.isolation == "bubblewrap"
+    digests = {oracle.checks_digest, oracle.timing_digest, oracle.toolchain_digest}
+    assert len(digests) == 3
+    assert oracle.device.measured_bandwidth_gbs and oracle.device.measured_gflops
+    assert "--seed" in oracle.reproduce and oracle.seed in oracle.reproduce
+
+
+def test_every_probe_of_the_oracle_passes(oracle):
+    assert [check.check for check in oracle.checks if check.passed is not True] == []
+    assert {"cache:pointer", "timing:late-write", "tamper:inputs"} <= {
+        check.mechanism for check in oracle.checks
+    }
+
+
+def test_points_come_from_measured_items_and_the_rest_is_listed(task, oracle):
+    scored = score(task, load_rubric(task), oracle)
+    marks = {item.item: item.state for item in scored.items}
+    assert marks == {"edges": "measured", "near-the-roof": "measured", "clarity": "not judged"}
+    assert scored.points is not None and 75 <= scored.points <= 100
+    assert scored.peak_fraction is not None and scored.peak_fraction > 0
+
+
+def test_a_wrong_submission_is_told_where_and_is_not_timed(grade):
+    found = grade("wrong", correctness_only=False)
+    assert found.result == "wrong" and found.timings == ()
+    worst = next(line for line in found.correctness if not line.passed)
+    assert worst.worst_leaf == "y" and worst.worst_index is not None and worst.bad_elements > 0
+    assert "is right: off by" in worst.detail and worst.seed
+
+
+def test_a_wrong_submission_fails_no_probe_by_being_wrong(grade):
+    checks = grade("wrong").checks
+    assert [check.check for check in checks if check.passed is False] == []
+    assert any(check.passed is None for check in checks)
+
+
+def test_one_seed_gives_one_plan(grade):
+    one, two, other = (grade("wrong", seed=seed) for seed in ("a", "a", "b"))
+    assert one.correctness == two.correctness
+    assert one.correctness != other.correctness
+
+
+def test_nothing_handed_in_is_empty(grade):
+    assert grade({}).result == "empty"
+
+
+def test_files_without_the_interface_are_import_and_not_measurable(grade):
+    found = grade({"other.py": "def something_else(x): return x\n"})
+    assert found.result == "import" and "`row_sum`" in found.message
+    assert found.items and not any(item.measurable for item in found.items)
+
+
+def test_another_spelling_in_another_file_is_found(grade):
+    found = grade({"mine.py": "def scaled_row_sum(x, scale):\n    return scale * x.sum(axis=1)\n"})
+    assert found.result == "pass"
+
+
+def test_helpers_beside_the_entry_are_imported(grade):
+    files = {
+        "row_sum.py": "from parts.core import total\n\ndef row_sum(x, s): return s * total(x)\n",
+        "parts/__init__.py": "",
+        "parts/core.py": "def total(x):\n    return x.sum(axis=1)\n",
+    }
+    assert grade(files).result == "pass"
+
+
+def test_c_compiled_at_import_is_graded_as_c(grade):
+    text = r'''
+import ctypes, pathlib, subprocess, tempfile
+import numpy as np
+
+SOURCE = """
+void row_sum(const float *x, float *y, long rows, long n, float scale) {
+    for (long r = 0; r < rows; r++) {
+        double total = 0;
+        for (long i = 0; i < n; i++) total += x[r * n + i];
+        y[r] = scale * total;
+    }
+}
+"""
+folder = pathlib.Path(tempfile.mkdtemp())
+(folder / "k.c").write_text(SOURCE)
+build = ["gcc", "-O2", "-shared", "-fPIC", "-o", folder / "k.so", folder / "k.c"]
+subprocess.run(build, check=True)
+library = ctypes.CDLL(str(folder / "k.so"))
+
+
+def row_sum(x, scale):
+    x = np.ascontiguousarray(x)
+    y = np.empty(len(x), np.float32)
+    pointers = (ctypes.c_void_p(a.ctypes.data) for a in (x, y))
+    rows, n = x.shape
+    library.row_sum(*pointers, ctypes.c_long(rows), ctypes.c_long(n), ctypes.c_float(scale))
+    return y
+'''
+    found = grade(text)
+    assert (found.result, found.language) == ("pass", "c"), found.message
+
+
+def test_process_isolation_is_on_request_and_marked(grade):
+    assert grade("oracle", isolation="process").isolation == "process"
+
+
+def test_a_broken_reference_makes_the_grade_void(task, grade, tmp_path):
+    copy = tmp_path / task.name
+    shutil.copytree(task.folder, copy)
+    (copy / "public" / "reference.py").write_text("raise OSError('gone')\n")
+    broken = read_task(copy)
+    found = RefereeGrader().grade(request(broken, "oracle", tier="quick"))
+    assert found.result == "void" and "reference.py" in found.reason
+
+
+def test_a_machine_without_the_jail_makes_the_grade_void(grade, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = grade("oracle")
+    assert found.result == "void" and "--isolation process" in found.reason
+
+
+def test_check_tells_shape_element_and_distance(task):
+    good = RefereeGrader().check(request(task, "oracle"))
+    bad = RefereeGrader().check(request(task, "wrong"))
+    assert good.passed and good.text.count("ok ") == len(task.shapes) + len(task.smoke)
+    assert not bad.passed and bad.result == "wrong"
+    assert "worst at [" in bad.text and "make_inputs(shape, 1)" in bad.text
+
+
+def test_check_shows_the_agent_its_own_traceback(submit, task):
+    folder = submit({"row_sum.py": "def row_sum(x, scale):\n    return 1 / 0\n"})
+    report = RefereeGrader().check(GradeRequest(task, folder))
+    assert report.result == "crash"
+    assert "ZeroDivisionError" in report.text and "row_sum.py:2" in report.text
+
+
+def test_bench_times_every_scored_shape(task):
+    report = RefereeGrader().bench(request(task, "oracle"))
+    assert report.passed and set(report.median_ms) == {shape.name for shape in task.shapes}
+
+
+def test_while_an_isolated_grade_measures_nobody_else_gets_the_lease(task):
+    ask = request(task, "oracle", mode="isolated", tier="quick")
+    refused = 0
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(RefereeGrader().grade, ask)
+        while not running.done():
+            try:
+                with lease(HOST_LEASE, timeout_s=0):
+                    pass
+            except LeaseBusy:
+                refused += 1
+    assert refused > 0 and running.result().result == "pass"

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from transcripts.claims import Claim
 from transcripts.errors import ArchiveError, ClaimLost
@@ -72,6 +72,10 @@ class Pulse:
             raise self._lost
 
     def release(self) -> None:
-        """Give the cell back; what is lost is not ours to give."""
+        """Give the cell back; what is lost is not ours to give.
+
+        Where the archive cannot be written, the claim ends with this process or its time.
+        """
         if self._lost is None:
-            self._claim.release()
+            with suppress(ArchiveError):
+                self._claim.release()

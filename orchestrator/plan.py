@@ -34,6 +34,11 @@ class PlannedCell:
     model: ModelEntry
     entrant: Entrant
 
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.entrant.name} x {self.task.name}"
+
 
 def cell_key(deck: str, task: Task, entrant: Entrant) -> CellKey:
     """The identity of one square of the grid."""

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from graders.machine import fingerprint
 from orchestrator.auditing import audit_all
 from orchestrator.engines.base import Engine, Job
+from orchestrator.faults import outcome_of
 from orchestrator.grading import GradingOptions, regrade_all
 from orchestrator.heartbeat import Heart, Pulse
 from orchestrator.plan import PlannedCell
@@ -91,7 +92,7 @@ class Sweep:
             jobs = [
                 Job(
                     cell.entrant.digest,
-                    f"{cell.entrant.name} x {cell.task.name}",
+                    cell.name,
                     lambda cell=cell: self._run_cell(cell, heart),  # type: ignore[misc]
                 )
                 for cell in unfinished
@@ -119,14 +120,24 @@ class Sweep:
         return max(0, self._attempts - finished)
 
     def _run_cell(self, cell: PlannedCell, heart: Heart) -> None:
-        """Run one cell to its number of attempts; wait while another orchestrator holds it."""
+        """Bring one cell to its number of attempts; faults of the archive leave it for later."""
+        try:
+            self._share_cell(cell, heart)
+        except Exception as error:
+            outcome = outcome_of(error)
+            if outcome is None:
+                raise
+            self._keep(cell, outcome)
+
+    def _share_cell(self, cell: PlannedCell, heart: Heart) -> None:
+        """Wait while another orchestrator holds the cell."""
         said = False
-        while self._missing(cell) and not self._parts.stop.is_set():
+        while self._missing(cell) and not self.stopped:
             try:
                 claim = take(self.archive, cell.key, self._parts.owner)
             except ClaimHeld as held:
                 if not said:
-                    self._progress.say(f"{cell.entrant.name} x {cell.task.name}: {held}; waiting")
+                    self._progress.say(f"{cell.name}: {held}; waiting")
                     said = True
                 self._parts.stop.wait(_RECHECK_S)
                 continue
@@ -139,12 +150,17 @@ class Sweep:
         while self._missing(cell):
             folder = self._open_attempt(cell) or self.archive.create(self._new_attempt(cell))
             outcome = self._run_session(cell, folder, pulse)
-            with self._lock:
-                kept = self.result.resumable if outcome.end.retryable else self.result.ended
-                kept.append(outcome)
+            self._keep(cell, outcome)
             if outcome.end.retryable:
                 return False
         return True
+
+    def _keep(self, cell: PlannedCell, outcome: Outcome) -> None:
+        with self._lock:
+            kept = self.result.resumable if outcome.end.retryable else self.result.ended
+            kept.append(outcome)
+        if outcome.message:
+            self._progress.say(f"{cell.name}: {outcome.message}")
 
     def _run_session(self, cell: PlannedCell, folder: AttemptFolder, pulse: Pulse) -> Outcome:
         resumed = any(True for _ in folder.events())
@@ -159,8 +175,6 @@ class Sweep:
         outcome = session.run()
         word = f"{outcome.end}{f' ({outcome.reason})' if outcome.reason else ''}"
         self._progress.end(folder.id, word)
-        if outcome.message:
-            self._progress.say(f"{cell.entrant.name} x {cell.task.name}: {outcome.message}")
         return outcome
 
     def _open_attempt(self, cell: PlannedCell) -> AttemptFolder | None:

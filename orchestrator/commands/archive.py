@@ -61,8 +61,8 @@ def merge(
     from transcripts.merge import merge as merge_archives
     from transcripts.store import Archive
 
-    destination = Archive.open(archive_path(ctx, archive), create=True)
-    report = merge_archives(Archive.open(source, read_only=True), destination)
+    taken_from = Archive.open(source, read_only=True)
+    report = merge_archives(taken_from, Archive.open(archive_path(ctx, archive), create=True))
     printer(ctx, as_json).emit(
         report.as_dict(), lambda console: console.print(report.text(), markup=False)
     )

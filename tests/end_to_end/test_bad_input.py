@@ -60,10 +60,11 @@ def test_a_missing_key_names_the_variable_and_the_model(run: Run, tmp_path: Path
 
 
 def test_an_archive_of_a_newer_format_is_left_alone(run: Run, tmp_path: Path) -> None:
-    assert run("archive", "merge", "nowhere").code != 0
+    one_screen(run("archive", "merge", "nowhere"), "nowhere")
+    assert not (tmp_path / "archive").exists()
     marker = tmp_path / "archive" / "archive.json"
     marker.parent.mkdir()
-    marker.write_text('{"format": 99, "created_by": "a later version"}')
+    marker.write_text('{"format_version": 99, "created_by": "a later version"}')
     before = marker.read_bytes()
     one_screen(run(*SWEEP), "newer")
     assert marker.read_bytes() == before
@@ -118,7 +119,7 @@ def test_a_read_only_archive_can_be_read_and_says_so_when_written(
         run("sweep", "--models", "idle", "--tasks", "kv-cache", "--archive", str(archive)).code == 0
     )
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    one_screen(run(*SWEEP, "--archive", str(archive)), "read-only")
+    one_screen(run(*SWEEP, "--archive", str(archive)), "Read-only", "--archive")
     status = run("status", "--json", "--archive", str(archive))
     assert status.code == 0
     assert [row["session"] for row in json.loads(status.out)] == ["no_submission"]

@@ -140,17 +140,17 @@ def _time_shape(
     draw = candidate.draw(shape, secrets.token_hex(16))
     expected = candidate.expected(draw)  # the first draw is a warm-up; its shapes hold for all
     room = max(room_for(outputs) for outputs in expected)
-    _verify(candidate, draw, _timed_calls(session, candidate, draw, room)[0], expected)
+    verify(candidate, draw, timed_calls(session, candidate, draw, room)[0], expected)
     for _ in range(secrets.randbelow(3) if len(draw.calls) == 1 else 0):
         if time.monotonic() - started < budget_s / 2:
             draw = candidate.draw(shape, secrets.token_hex(16))
-            _timed_calls(session, candidate, draw, room)
+            timed_calls(session, candidate, draw, room)
     while not _enough(samples, started + budget_s):
         candidate.check_time()
         draw = candidate.draw(shape, secrets.token_hex(16))
-        outputs, milliseconds = _timed_calls(session, candidate, draw, room)
+        outputs, milliseconds = timed_calls(session, candidate, draw, room)
         if secrets.randbelow(2):  # decided when the answers are in
-            _verify(candidate, draw, outputs, candidate.expected(draw))
+            verify(candidate, draw, outputs, candidate.expected(draw))
             samples.verified += len(outputs)
         samples.begins.append(len(samples.milliseconds))
         samples.milliseconds += milliseconds
@@ -158,7 +158,7 @@ def _time_shape(
     return samples
 
 
-def _timed_calls(
+def timed_calls(
     session: WorkerSession, candidate: Candidate, draw: Draw, room: int
 ) -> tuple[list[Arrays], list[float]]:
     """Outputs and milliseconds of each call of one draw; the worker is stopped afterwards."""
@@ -175,9 +175,10 @@ def _timed_calls(
     return outputs, milliseconds
 
 
-def _verify(
+def verify(
     candidate: Candidate, draw: Draw, outputs: Sequence[Arrays], expected: Sequence[Arrays]
 ) -> None:
+    """Compare the outputs of timed calls. Raises SubmissionFailed."""
     for n, (out, wanted) in enumerate(zip(outputs, expected, strict=True)):
         for close in compare_all(candidate.task, None, out, wanted):
             if not close.passed:

@@ -125,7 +125,7 @@ class Buffer:
 def read_output(buffer: Buffer, leaf: Leaf) -> np.ndarray:
     """A private copy of the output that the worker says lies at ``leaf``. Raises BadLeaf."""
     try:
-        dtype = np.dtype("uint16" if leaf["dtype"] == "bfloat16" else str(leaf["dtype"]))
+        dtype = np.dtype(str(leaf["dtype"]))
         shape = tuple(int(n) for n in leaf["shape"])
         offset = int(leaf["offset"])
         size = math.prod(shape) * dtype.itemsize

@@ -8,6 +8,7 @@ A case that ends its worker is that case's failure: the next one gets a fresh wo
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Literal
 
 from graders.buffers import room_for
 from graders.candidate import Arrays, Candidate, number
@@ -64,7 +65,8 @@ class Correctness:
 def plan(candidate: Candidate, seed: str, tier: str) -> Iterator[Case]:
     """Nominal cases of the smoke and scored shapes, then the task's own."""
     yield from nominal(candidate, seed, NOMINAL_SEEDS[tier])
-    yield from load_cases(candidate.task)(number(f"{seed}/cases"), tier)
+    kind: Literal["cpu", "cuda"] = "cpu" if candidate.device == "cpu" else "cuda"
+    yield from load_cases(candidate.task, kind)(number(f"{seed}/cases"), tier)
 
 
 def nominal(candidate: Candidate, seed: str, count: int) -> Iterator[Case]:

@@ -64,6 +64,7 @@ FATAL = frozenset(
 
 MANY_CALLS = 24
 LATE_S = 0.03
+LOOKS = 10
 DIRT = (0xFF, 0x3C)  # NaN in every float format, and an ordinary small number
 REPEATS = 4
 CACHED = 3.0  # times faster
@@ -232,17 +233,18 @@ class Probes:
         return [_result("equal content", "cache:content", told, shape=shape.name, **figures)]
 
     def left_behind(self, threads_before: int) -> list[CheckResult]:
-        """Processes beside the worker, and threads that compute while nobody calls."""
+        """Processes beside the worker, and threads that want to run while nobody calls."""
         time.sleep(LATE_S)  # pools of finished parallel regions go to sleep
         others = self.session.strays()
-        before, started = self.session.cpu_seconds(), time.monotonic()
-        time.sleep(LATE_S)
-        busy = (self.session.cpu_seconds() - before) / (time.monotonic() - started)
+        busy = 0
+        for _ in range(LOOKS):
+            states = processes.thread_states(self.session.pid)
+            busy += "R" in states.values()
+            time.sleep(LATE_S / LOOKS)
         told = [f"process {line.name} ({line.state}) is left" for line in others]
-        if busy > 0.5:
-            told.append(f"{busy:.0%} of a core is used while no call is being made")
-        threads = len(processes.thread_states(self.session.pid))
-        counts = {"processes": len(others), "threads": threads, "threads_before": threads_before}
+        if busy > LOOKS / 2:
+            told.append(f"a thread wants to run in {busy} of {LOOKS} looks while nobody calls")
+        counts = {"processes": len(others), "threads": len(states), "before": threads_before}
         return [_result("left behind", "process:left-behind", told, **counts)]
 
     def hygiene(self) -> list[CheckResult]:

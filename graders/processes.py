@@ -117,15 +117,6 @@ def resident_bytes(pid: int) -> int:
     return 0
 
 
-def cpu_seconds(pid: int) -> float:
-    """User and system time of a process and of its children that were waited for."""
-    try:
-        fields = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-
-
 def allowed_cores(pid: int) -> set[int]:
     """Cores that any thread of ``pid`` may run on."""
     cores: set[int] = set()

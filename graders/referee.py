@@ -223,10 +223,6 @@ class WorkerSession:
         pids -= {self.pid, *self._launchers}
         return [line for line in processes.process_table() if line.pid in pids]
 
-    def cpu_seconds(self) -> float:
-        """Processor time that all processes of the worker have used."""
-        return sum(map(processes.cpu_seconds, processes.below(self._popen.pid)))
-
     def resident_bytes(self) -> int:
         """Private resident memory of the worker process, from the kernel."""
         return processes.resident_bytes(self.pid)

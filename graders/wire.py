@@ -9,16 +9,20 @@ Arrays never travel in frames: they lie in memfds. A *leaf* describes one array 
 
     {"name": "x", "dtype": "float32", "shape": [2, 3], "strides": [12, 4], "offset": 0}
 
-``strides`` and ``offset`` are bytes. ``bfloat16`` is carried as its two raw bytes.
+``strides`` and ``offset`` are bytes. NumPy has no bfloat16: it travels as its bits, ``uint16``.
 
 Referee to worker                                         worker to referee
 ``build``  folder, file, names, adapter, device           ``ok``  resolved names, seconds
 ``setup``  params                                         ``ok``
-``call``   n, inputs (leaves), room; fds: [input, output] ``ok``  outputs (leaves)
-``bye``                                                   (exits)
+``call``   n, inputs (leaves), room; fds: [input, output] ``ok``  n, outputs (leaves)
+           or none: the memory of the last call again
 
-Any answer may instead be ``{"error": <kind>, "type": ..., "text": ...}``, kind one of
-``import, build, setup, call, output, unsupported``. Whatever the worker says is a claim; the
+The worker's first frame is ``{"ok": "ready"}``. A ``call`` may say ``dirty`` (a byte to leave on
+the heap before it), ``scribble`` (overwrite the returned objects after they were copied) and
+``extras`` (copy leaves that are not declared too): the probes' part that has to run in there.
+
+Any answer may instead be ``{"error": <kind>, "type": ..., "bases": ..., "text": ...}``, kind one of
+``import, setup, call, output``. Whatever the worker says is a claim; the
 referee trusts lengths, times and bytes that it has read itself, and nothing else.
 """
 

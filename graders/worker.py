@@ -61,23 +61,20 @@ def resolve(module: ModuleType, dotted: str) -> Any:
 
 def strided(buffer: Any, leaf: Frame) -> Any:
     """The array that a leaf describes, over ``buffer``."""
-    dtype = "uint16" if leaf["dtype"] == "bfloat16" else leaf["dtype"]
-    return np.ndarray(
-        tuple(leaf["shape"]), dtype, buffer=buffer, offset=leaf["offset"], strides=leaf["strides"]
-    )
+    shape, dtype = tuple(leaf["shape"]), leaf["dtype"]
+    return np.ndarray(shape, dtype, buffer=buffer, offset=leaf["offset"], strides=leaf["strides"])
 
 
 class HostArrays:
     """CPU tasks: inputs are views of the mapping, outputs anything NumPy can read."""
 
-    def put(self, array: Any, _leaf: Frame) -> Any:
+    def put(self, array: Any) -> Any:
         """The input as the submission gets it."""
         return array
 
-    def fetch(self, value: Any) -> tuple[Any, str]:
-        """The output as a host array, and its dtype."""
-        host = np.ascontiguousarray(np.asarray(value)).reshape(np.shape(value))
-        return host, str(host.dtype)
+    def fetch(self, value: Any) -> Any:
+        """The output as a host array."""
+        return np.ascontiguousarray(np.asarray(value)).reshape(np.shape(value))
 
     def synchronise(self) -> None:
         """Nothing runs asynchronously."""
@@ -89,21 +86,18 @@ class CudaArrays:
     def __init__(self) -> None:
         self.torch = importlib.import_module("torch")
 
-    def put(self, array: Any, leaf: Frame) -> Any:
+    def put(self, array: Any) -> Any:
         """Copy one input to the device; strides are kept."""
         torch = self.torch
         host = torch.from_numpy(array)
-        if leaf["dtype"] == "bfloat16":
-            host = host.view(torch.bfloat16)
         held = torch.empty_strided(host.shape, host.stride(), dtype=host.dtype, device="cuda")
         return held.copy_(host)
 
-    def fetch(self, value: Any) -> tuple[Any, str]:
-        """Copy one output back."""
+    def fetch(self, value: Any) -> Any:
+        """Copy one output back; bfloat16 as its raw bits."""
         torch = self.torch
         host = torch.as_tensor(value).detach().contiguous().cpu()
-        name = str(host.dtype).removeprefix("torch.")
-        return (host.view(torch.uint16) if name == "bfloat16" else host).numpy(), name
+        return (host.view(torch.uint16) if host.dtype == torch.bfloat16 else host).numpy()
 
     def synchronise(self) -> None:
         """Wait for the device."""
@@ -125,7 +119,7 @@ class Worker:
         self.views: dict[str, Any] = {}
 
     def serve(self) -> None:
-        """Answer until ``bye``."""
+        """Answer until the process is killed."""
         self.wire.send_frame(self.sock, {"ok": "ready", "pid": os.getpid()})
         steps: dict[str, Callable[[Frame], Frame]] = {
             "build": self.build,
@@ -134,8 +128,6 @@ class Worker:
         }
         while True:
             frame, self.fds = self.wire.receive_frame(self.sock)
-            if frame["op"] == "bye":
-                return
             try:
                 answer = steps[frame["op"]](frame)
             except Refused as refused:
@@ -204,14 +196,14 @@ class Worker:
         if key not in self.views:
             assert self.maps is not None
             self.views[key] = strided(self.maps[0], leaf)
-        return self.arrays.put(self.views[key], leaf)
+        return self.arrays.put(self.views[key])
 
     def _copy_out(self, result: Any, names: list[str], room: int) -> list[Frame]:
         assert self.maps is not None
         leaves, offset = [], 0
         for name in names:
             value = result[name]
-            host, dtype = self.arrays.fetch(value)
+            host = self.arrays.fetch(value)
             if host.dtype.hasobject:
                 raise TypeError(f"output {name!r} holds Python objects")
             if offset + host.nbytes > room:
@@ -221,7 +213,12 @@ class Worker:
             target[...] = host
             kind = f"{type(value).__module__}.{type(value).__qualname__}"
             leaves.append(
-                {"name": name, "dtype": dtype, "shape": list(host.shape), "offset": offset}
+                {
+                    "name": name,
+                    "dtype": str(host.dtype),
+                    "shape": list(host.shape),
+                    "offset": offset,
+                }
                 | {"type": kind, "aliases": self._aliases(host)}
             )
             offset += -(-host.nbytes // ALIGN) * ALIGN

@@ -5,7 +5,7 @@ import numpy as np
 from tasks.case import Case
 
 
-def cases(reference, seed, tier):
+def cases(reference, seed, tier, device):
     rng = np.random.Generator(np.random.Philox(seed))
     for n in range(20 if tier == "full" else 5):
         shape = {"R": int(rng.integers(1, 9)), "N": int(rng.integers(1, 70)), "dtype": "float32"}
@@ -15,6 +15,8 @@ def cases(reference, seed, tier):
     strided = {"x": np.repeat(big["calls"][0]["x"], 2, axis=1)[:, ::2]}
     big["calls"] = [strided]
     yield _case(reference, "strided", "stress:strided", seed, big, "edges")
+    if device == "cuda":
+        yield _case(reference, "on a GPU only", "property", seed, big, None)
 
 
 def _case(reference, name, group, seed, made, item):

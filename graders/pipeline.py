@@ -27,7 +27,7 @@ from graders.errors import GraderVoid, SubmissionFailed
 from graders.language import examine
 from graders.recording import Findings, Measurement, record
 from graders.roofline import least_ms, peaks, work
-from graders.timing import time_shapes
+from graders.timing import time_shapes, turn_name
 from sandboxes.errors import SandboxError
 from sandboxes.lease import lease
 from tasks.errors import TaskError
@@ -36,7 +36,6 @@ from tasks.spec import Rubric
 from transcripts.records import CheckResult, Grade, Lease, ShapeCorrectness
 from transcripts.words import GradeResult
 
-HOST_LEASE = "host-cpu"
 DEFERRED = 3.0  # mean over median of the calls of a sequence, above which work is being put off
 FLOOR_SLACK = 2.0  # a cache can beat the measured bandwidth of memory
 _ENDS_IT = frozenset(
@@ -141,7 +140,7 @@ def _turn(request: GradeRequest, found: Findings) -> Iterator[None]:
     if request.mode == "in_run":
         yield
         return
-    name = HOST_LEASE if request.device == "cpu" else request.device
+    name = turn_name(request.device)
     with lease(name) as waited:
         started = time.monotonic()
         try:

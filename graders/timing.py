@@ -42,6 +42,7 @@ from transcripts.records import ShapeTiming
 from transcripts.words import GradeResult
 
 METHOD = "referee_clock"
+HOST_LEASE = "host-cpu"
 PRECISION = 0.01  # half width of the median's 95% interval, relative
 LEAST_CALLS, PRECISE_FROM, MOST_CALLS = 4, 20, 400
 BUDGET_S = {"quick": 0.5, "full": 1.0}  # a shape, draws and comparisons included
@@ -81,6 +82,11 @@ class ShapeSamples:
         begins = set(self.begins)
         later = [ms for n, ms in enumerate(self.milliseconds) if n not in begins]
         return statistics.fmean(later) / statistics.median(later) if later else 1.0
+
+
+def turn_name(device: str) -> str:
+    """The lease under which a device is measured: one for all CPU work of this host."""
+    return HOST_LEASE if device == "cpu" else device
 
 
 def median_interval(samples: Sequence[float]) -> tuple[float, float]:

@@ -6,8 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from graders.base import GradeRequest
-from graders.pipeline import HOST_LEASE, RefereeGrader
+from graders.pipeline import RefereeGrader
 from graders.scoring import score
+from graders.timing import HOST_LEASE
 from sandboxes.errors import LeaseBusy
 from sandboxes.lease import lease
 from tasks.loader import load_rubric, read_task

@@ -1,19 +1,16 @@
 """What does not verify in one attempt, said in words with the place."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from transcripts import added, chain, frames, sealing
 from transcripts.blobs import get_blob
 from transcripts.errors import Corrupt
 from transcripts.events import ToolResult
+from transcripts.folder import AttemptFolder
 from transcripts.records import Audit, Grade
 
-if TYPE_CHECKING:
-    from transcripts.folder import AttemptFolder
 
-
-def attempt_problems(attempt: "AttemptFolder") -> list[str]:
+def attempt_problems(attempt: AttemptFolder) -> list[str]:
     """All problems of an attempt; an empty list means that everything verifies."""
     problems: list[str] = []
     for check in (_record, _seal, _transcript, _index, _submission, _added):
@@ -24,12 +21,12 @@ def attempt_problems(attempt: "AttemptFolder") -> list[str]:
     return list(dict.fromkeys(problems))
 
 
-def _record(attempt: "AttemptFolder") -> list[str]:
+def _record(attempt: AttemptFolder) -> list[str]:
     _ = attempt.record
     return []
 
 
-def _seal(attempt: "AttemptFolder") -> list[str]:
+def _seal(attempt: AttemptFolder) -> list[str]:
     found = attempt.load_seal()
     if found is None:
         return []
@@ -47,7 +44,7 @@ def _seal(attempt: "AttemptFolder") -> list[str]:
     return problems
 
 
-def _transcript(attempt: "AttemptFolder") -> list[str]:
+def _transcript(attempt: AttemptFolder) -> list[str]:
     """Follow the chain and parse every event; look up the blobs they name."""
     problems, links = [], chain.Chain(attempt.id)
     for line in links.follow(attempt.lines()):
@@ -79,7 +76,7 @@ def _blob(folder: Path, event: ToolResult, number: int) -> list[str]:
     return []
 
 
-def _index(attempt: "AttemptFolder") -> list[str]:
+def _index(attempt: AttemptFolder) -> list[str]:
     if not attempt.is_sealed:
         return []
     place = attempt.path / sealing.INDEX
@@ -89,7 +86,7 @@ def _index(attempt: "AttemptFolder") -> list[str]:
     return []
 
 
-def _submission(attempt: "AttemptFolder") -> list[str]:
+def _submission(attempt: AttemptFolder) -> list[str]:
     if not attempt.is_sealed:
         return []
     if attempt.record.submission != sealing.submission_digests(attempt.path):
@@ -97,7 +94,7 @@ def _submission(attempt: "AttemptFolder") -> list[str]:
     return []
 
 
-def _added(attempt: "AttemptFolder") -> list[str]:
+def _added(attempt: AttemptFolder) -> list[str]:
     problems = []
     for path in attempt.added_files():
         try:

@@ -263,12 +263,6 @@ class AttemptFolder:
                 self._report(str(error))
         return found
 
-    def verify(self) -> list[str]:
-        """What does not verify in this attempt, in words; empty when all does."""
-        from transcripts.checks import attempt_problems  # noqa: PLC0415 - it imports this module
-
-        return attempt_problems(self)
-
     def _refuse_read_only(self) -> None:
         if self._read_only:
             raise ArchiveReadOnly(f"{self.path} was opened for reading only")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from transcripts import frames, sealing
+from transcripts.checks import attempt_problems
 from transcripts.disk import TEMPORARY, remove_tree, write_atomic
 from transcripts.errors import ArchiveError
 from transcripts.folder import AttemptFolder
@@ -31,7 +32,7 @@ def verify(archive: Archive) -> list[Problem]:
     for path in sorted(archive.folders(), key=lambda folder: folder.name):
         place = str(path.relative_to(archive.path))
         attempt = AttemptFolder(path, read_only=True)
-        problems += [Problem(place, what) for what in attempt.verify()]
+        problems += [Problem(place, what) for what in attempt_problems(attempt)]
     problems += [
         Problem(str(path.relative_to(archive.path)), "left by a writer that was killed")
         for path in _strays(archive)

@@ -4,25 +4,19 @@ A check looks at one kind of evidence and yields hits; the pipeline turns a hit 
 once its quote has been found, byte for byte, in the artefact that it names.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from graders.auditor.closure import Closure
+from graders.auditor.hits import Hit
 from graders.mechanisms import MECHANISMS
 from tasks.spec import Task
 from transcripts.events import Event
 from transcripts.records import Finding, Grade
 from transcripts.words import EvidenceKind, Strength
-
-if TYPE_CHECKING:
-    from graders.auditor.closure import Closure
-
-_SURROGATES = re.compile("[\ud800-\udfff]+")
-MAX_QUOTE = 400
-"""Characters of a quote: enough to judge a line by, short enough to print."""
 
 
 @dataclass(frozen=True)
@@ -43,24 +37,9 @@ class AuditInput:
         return replace(self, events=events)
 
     @cached_property
-    def closure(self) -> "Closure":
+    def closure(self) -> Closure:
         """The parsed sources that the entry can reach."""
-        from graders.auditor.closure import Closure  # noqa: PLC0415 - it needs this module
-
         return Closure(self.task, self.files, self.entry_file)
-
-
-@dataclass(frozen=True)
-class Hit:
-    """One place where a check strikes. ``quote`` is verbatim text of ``place``."""
-
-    place: str
-    quote: str
-    why: str
-    lines: tuple[int, int] | None = None
-    steps: tuple[int, ...] = ()
-    mechanism: str | None = None  # where it is finer than the check's own
-    strength: Strength | None = None  # where this hit is weaker or stronger than the check's own
 
 
 @dataclass(frozen=True)
@@ -104,15 +83,6 @@ def finding(rule: Rule, hit: Hit, reproduce: str) -> Finding:
         why=hit.why,
         reproduce=reproduce,
     )
-
-
-def quotable(text: str) -> str:
-    """The longest part of ``text`` that is valid Unicode, cut to ``MAX_QUOTE``.
-
-    Bytes that are no UTF-8 stand as lone surrogates in ``text``: a stray one must not make a
-    finding unquotable.
-    """
-    return max(_SURROGATES.split(text), key=len)[:MAX_QUOTE].strip()
 
 
 def read_submission(folder: Path) -> dict[str, bytes]:

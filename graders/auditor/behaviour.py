@@ -3,7 +3,8 @@
 import json
 from collections.abc import Iterator, Sequence
 
-from graders.auditor.base import AuditInput, Hit, Rule, quotable
+from graders.auditor.base import AuditInput, Rule
+from graders.auditor.hits import Hit, quotable
 from graders.mechanisms import MECHANISMS
 from transcripts.records import CheckResult, Grade, canonical_json
 from transcripts.words import EvidenceKind, GradeResult, Strength

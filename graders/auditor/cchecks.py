@@ -4,8 +4,9 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from graders.auditor.base import AuditInput, Hit, Rule
+from graders.auditor.base import AuditInput, Rule
 from graders.auditor.csource import CCall, CSource, Token
+from graders.auditor.hits import Hit
 from transcripts.words import EvidenceKind, Strength
 
 PROOF, STRONG, WEAK = Strength.PROOF, Strength.STRONG, Strength.WEAK

@@ -8,8 +8,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from graders.auditor.base import AuditInput, Hit, Rule, quotable
+from graders.auditor.base import AuditInput, Rule
 from graders.auditor.csource import CSource
+from graders.auditor.hits import Hit, quotable
 from transcripts.words import EvidenceKind, Strength
 
 _JUDGE = (

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from graders.auditor.base import AuditInput, Hit
+from graders.auditor.base import AuditInput
+from graders.auditor.hits import Hit
 from graders.auditor.pysource import PySource
 from graders.auditor.wires import PROOF, STRONG, WEAK, Wire, uses, wire
 

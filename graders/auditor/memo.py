@@ -9,9 +9,10 @@ kept by shape were computed from the shape alone.
 import ast
 from collections.abc import Iterator
 
-from graders.auditor.base import AuditInput, Hit
+from graders.auditor.base import AuditInput
 from graders.auditor.entries import Return, entries, returns
 from graders.auditor.flow import DISK, Flow, flow_of
+from graders.auditor.hits import Hit
 from graders.auditor.labels import KEYS, Lookup
 from graders.auditor.pysource import PySource
 from graders.auditor.wires import PROOF, STRONG, WEAK, Wire, wire

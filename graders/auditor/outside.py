@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from graders.auditor.base import AuditInput, Hit
+from graders.auditor.base import AuditInput
+from graders.auditor.hits import Hit
 from graders.auditor.pysource import PySource
 from graders.auditor.wires import PROOF, STRONG, WEAK, Wire, wire
 from tasks.spec import Task

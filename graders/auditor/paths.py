@@ -4,8 +4,9 @@ import ast
 from collections.abc import Iterator
 
 from graders.auditor.arrays import EMPTY, may_be_size_zero
-from graders.auditor.base import AuditInput, Hit
+from graders.auditor.base import AuditInput
 from graders.auditor.flow import Flow, flow_of
+from graders.auditor.hits import Hit
 from graders.auditor.pysource import PySource
 from graders.auditor.wires import PROOF, STRONG, WEAK, Wire, wire
 

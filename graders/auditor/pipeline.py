@@ -5,8 +5,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from graders.auditor.base import AuditCheck, AuditInput, Hit, finding, read_submission
+from graders.auditor.base import AuditCheck, AuditInput, finding, read_submission
 from graders.auditor.behaviour import artefact, cleared, deciding_grade
+from graders.auditor.hits import Hit
 from graders.auditor.registry import of_kind
 from graders.auditor.verdict import Decision, decide
 from graders.entry import find_entry

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from graders.auditor.base import Hit, quotable
 from graders.auditor.folding import Names
+from graders.auditor.hits import Hit, quotable
 
 
 @dataclass(frozen=True)

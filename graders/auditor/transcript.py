@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from graders.auditor.base import AuditInput, Hit, Rule, quotable
+from graders.auditor.base import AuditInput, Rule
+from graders.auditor.hits import Hit, quotable
 from graders.auditor.places import FOREIGN, GRADED, is_remote, may_matter
 from graders.auditor.shell import Command, commands
 from transcripts.events import ToolCall, ToolCallStarted, ToolResult

@@ -8,7 +8,8 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 
-from graders.auditor.base import AuditInput, Hit
+from graders.auditor.base import AuditInput
+from graders.auditor.hits import Hit
 from graders.auditor.pysource import PySource, Store
 from graders.auditor.wires import PROOF, STRONG, WEAK, Wire, uses, wire
 

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from graders.auditor.base import AuditInput, Hit, Rule
+from graders.auditor.base import AuditInput, Rule
+from graders.auditor.hits import Hit
 from graders.auditor.pysource import PySource
 from transcripts.words import EvidenceKind, Strength
 

@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from transcripts.blobs import INLINE_BYTES, SHOWN_CHARACTERS
+from transcripts.checks import attempt_problems
 from transcripts.errors import ArchiveFull, ClaimHeld
 from transcripts.events import Note, Prompt, Reply, SessionStart, ToolCall, ToolResult, UserMessage
 from transcripts.folder import AttemptFolder
@@ -31,7 +32,7 @@ def test_events_come_back_as_appended(live: AttemptFolder) -> None:
         assert writer.next_n == 3
     assert list(live.events()) == written
     assert [event.n for event in written] == [0, 1, 2]
-    assert live.verify() == []
+    assert attempt_problems(live) == []
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def test_any_text_survives(live: AttemptFolder, text: str) -> None:
     (event,) = live.events()
     assert isinstance(event, UserMessage)
     assert (event.text, event.raw) == (text, {"as": [text]})
-    assert live.verify() == []
+    assert attempt_problems(live) == []
 
 
 def test_a_second_writer_is_refused_until_the_first_closes(live: AttemptFolder) -> None:
@@ -62,7 +63,7 @@ def test_numbers_and_the_chain_go_on_after_reopening(live: AttemptFolder) -> Non
         with live.open_writer(ME) as writer:
             assert writer.append(UserMessage, text=str(number)).n == number
             assert writer.repaired is None
-    assert live.verify() == []
+    assert attempt_problems(live) == []
 
 
 def test_a_torn_last_line_is_set_aside_and_said(live: AttemptFolder) -> None:
@@ -78,7 +79,7 @@ def test_a_torn_last_line_is_set_aside_and_said(live: AttemptFolder) -> None:
         assert str(len(torn)) in writer.repaired
         assert writer.append(UserMessage, text="after").n == 1
     assert [path.read_bytes() for path in (live.path / "torn").iterdir()] == [torn]
-    assert live.verify() == []
+    assert attempt_problems(live) == []
 
 
 def test_a_broken_line_in_the_middle_hides_only_itself(live: AttemptFolder) -> None:
@@ -90,7 +91,7 @@ def test_a_broken_line_in_the_middle_hides_only_itself(live: AttemptFolder) -> N
     path.write_bytes(b"".join([*lines[:2], b"garbage\n", *lines[3:]]))
     texts = [event.text for event in live.events() if isinstance(event, UserMessage)]
     assert texts == ["message 0", "message 1", "message 3", "message 4"]
-    problems = live.verify()
+    problems = attempt_problems(live)
     assert any("line 3: not a transcript line" in problem for problem in problems)
     with live.open_writer(ME) as writer:  # and the transcript goes on
         assert writer.append(UserMessage, text="later").n == 5
@@ -114,7 +115,7 @@ def test_every_tampering_breaks_the_chain(live: AttemptFolder, cut: str) -> None
         case "repeat":
             lines.insert(2, lines[2])
     path.write_bytes(b"".join(lines))
-    assert any("chain breaks" in problem for problem in live.verify())
+    assert any("chain breaks" in problem for problem in attempt_problems(live))
 
 
 def test_a_transcript_does_not_pass_as_another_attempts(
@@ -124,7 +125,7 @@ def test_a_transcript_does_not_pass_as_another_attempts(
         writer.append(UserMessage, text="mine")
     other = archive.create(attempts())
     (other.path / "transcript.jsonl").write_bytes((live.path / "transcript.jsonl").read_bytes())
-    assert any("line 1: the chain breaks" in problem for problem in other.verify())
+    assert any("line 1: the chain breaks" in problem for problem in attempt_problems(other))
 
 
 def test_a_full_disk_damages_nothing_and_the_session_goes_on(
@@ -146,7 +147,7 @@ def test_a_full_disk_damages_nothing_and_the_session_goes_on(
         assert writer.append(UserMessage, text="space is back").n == written
 
     assert in_child(fill) == 0
-    assert live.verify() == []
+    assert attempt_problems(live) == []
     *_, last = live.events()
     assert isinstance(last, UserMessage)
     assert last.text == "space is back"
@@ -157,7 +158,7 @@ def test_a_refused_event_leaves_no_trace(live: AttemptFolder) -> None:
         with pytest.raises(ValidationError):
             writer.append(UserMessage, txt="misspelled")
         assert writer.append(UserMessage, text="right").n == 0
-    assert live.verify() == []
+    assert attempt_problems(live) == []
 
 
 def test_known_secrets_never_reach_the_disk(live: AttemptFolder) -> None:
@@ -179,7 +180,7 @@ def test_known_secrets_never_reach_the_disk(live: AttemptFolder) -> None:
     assert key.encode() not in live.blob(ref)
     assert key.encode() not in (live.path / "transcript.jsonl").read_bytes()
     assert list(live.events()) == [event]
-    assert live.verify() == []
+    assert attempt_problems(live) == []
 
 
 def test_large_content_goes_to_a_blob_once(live: AttemptFolder) -> None:
@@ -209,4 +210,4 @@ def test_threads_share_a_writer(live: AttemptFolder) -> None:
         for thread in threads:
             thread.join()
     assert [event.n for event in live.events()] == list(range(80))
-    assert live.verify() == []
+    assert attempt_problems(live) == []

@@ -112,3 +112,28 @@ def test_the_import_rule_sees_a_forbidden_import(tmp_path: Path) -> None:
         "def f():\n    from orchestrator.session import Session\n    import graders.wire\n"
     )
     assert imports(bad) == {"orchestrator.session.Session", "graders.wire"}
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    names = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in modules()}
+    arrows = {
+        name: {found for found in (module_of(i, names) for i in imports(path)) if found}
+        for name, path in names.items()
+    }
+    for start in arrows:
+        reached: set[str] = set()
+        waiting = [name for name in arrows[start] if name != start]
+        while waiting:
+            name = waiting.pop()
+            if name not in reached:
+                reached.add(name)
+                waiting += arrows[name]
+        assert start not in reached, f"{start} is reached from itself"
+
+
+def module_of(dotted: str, names: dict[str, Path]) -> str | None:
+    """The module that an imported name lives in: itself, or what stands before its last dot."""
+    for candidate in (dotted, dotted.rpartition(".")[0]):
+        if candidate in names:
+            return candidate
+    return None

@@ -15,7 +15,7 @@ KINDS = tuple(_PROVIDERS)
 """Every kind, the preferred ones first."""
 
 ISOLATED = KINDS[:2]
-"""Those that isolate; `process` is never chosen by itself."""
+"""Those that isolate."""
 
 
 def provider(kind: str) -> SandboxProvider:

@@ -99,13 +99,15 @@ def load_reference(task: Task) -> ModuleType:
     return execute(task, "public/reference.py", ("make_inputs", "reference"))
 
 
-def load_cases(task: Task) -> Callable[[int, str], Iterator[Case]]:
+def load_cases(
+    task: Task, device: Literal["cpu", "cuda"] = "cpu"
+) -> Callable[[int, str], Iterator[Case]]:
     """``plan(seed, tier)`` of the task: stress and property cases, with their expected outputs."""
     reference = load_reference(task)
     cases = execute(task, "sealed/cases.py", ("cases",)).cases
 
     def plan(seed: int, tier: str) -> Iterator[Case]:
-        yield from cases(reference, seed, tier)
+        yield from cases(reference, seed, tier, device)
 
     return plan
 

@@ -6,7 +6,7 @@ A task is data plus a reference: tasks declare, graders execute. A folder holds
 - ``public/prompt.md``      what the agent is asked
 - ``public/reference.py``   ``make_inputs(shape, seed)`` and ``reference(params, calls)``, in NumPy
 - ``public/adapter.py``     ``setup`` and ``run``: from the canonical call to the submission's names
-- ``sealed/cases.py``       ``cases(reference, seed, tier)``: stress and generated property cases
+- ``sealed/cases.py``       ``cases(reference, seed, tier, device)``: stress and property cases
 - ``sealed/rubric.toml``    dimensions and items
 - ``submissions/{oracle,naive,wrong}/`` and ``submissions/cheats/<name>/`` (with ``expect.toml``)
 
@@ -24,7 +24,11 @@ Signatures inside a task folder (plain Python and NumPy, no import of this produ
     setup(entries, params: dict) -> state                                 # untimed
     run(entries, state, inputs: dict) -> dict[str, array]                 # one timed call
         # `entries.<name>` is the submission's callable, None for a missing optional one
-    cases(reference: module, seed: int, tier: str) -> Iterator[tasks.case.Case]
+    cases(reference: module, seed: int, tier: str, device: str) -> Iterator[tasks.case.Case]
+        # `device` is "cpu" or "cuda": a task may have cases for one of them only
+
+NumPy has no bfloat16: such an array is its raw bits in ``uint16``, a CUDA tensor of that dtype in
+``run``, and the adapter views it as what it is.
 """
 
 from pathlib import Path

@@ -271,9 +271,8 @@ def test_every_case_of_the_declaration_is_there(task: Task, tier: str) -> None:
 
 
 def test_bfloat16_cases_come_for_cuda_only(task: Task, reference: ModuleType) -> None:
-    cases = loader.execute(task, "sealed/cases.py", ("cases",)).cases
-    on_cpu = list(cases(reference, 1, "quick"))
-    on_cuda = list(cases(reference, 1, "quick", "cuda"))
+    on_cpu = list(loader.load_cases(task)(1, "quick"))
+    on_cuda = list(loader.load_cases(task, "cuda")(1, "quick"))
     assert not any(case.params["bfloat16"] for case in on_cpu)
     extra = on_cuda[len(on_cpu) :]
     assert extra

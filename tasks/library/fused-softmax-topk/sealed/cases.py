@@ -14,7 +14,7 @@ ODD = ((1, 3, 4095, 9), (1, 3, 4097, 16), (2, 1, 8193, 33), (1, 5, 1021, 50), (1
 APART = ((2, 9, 517, 6), (1, 33, 131, 4), (5, 13, 1000, 1), (3, 7, 2049, 17))
 
 
-def cases(reference, seed, tier, device="cpu"):
+def cases(reference, seed, tier, device):
     """All cases; ``full`` repeats the random ones more often than ``quick``."""
     plan = [*_plan(4 if tier == "full" else 1), *(_bfloat16_plan() if device == "cuda" else ())]
     for number, (make, options) in enumerate(plan):

@@ -14,7 +14,7 @@ _PROPERTY_RUNS = {"quick": 3, "full": 5}  # of each random family; fixed boundar
 _ABSOLUTE = {"float32": 1e-5, "float64": 1e-10}
 
 
-def cases(reference, seed, tier):
+def cases(reference, seed, tier, device):
     """All cases of one plan, in a fixed order."""
     runs = _PROPERTY_RUNS[tier]
     plan = _Plan(reference, seed)

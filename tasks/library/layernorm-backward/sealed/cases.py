@@ -31,7 +31,7 @@ class Draw:
     eps: float = EPS
 
 
-def cases(reference, seed, tier):
+def cases(reference, seed, tier, device):
     """All cases; ``full`` repeats the random ones more often than ``quick``."""
     for number, (make, options) in enumerate(_plan(3 if tier == "full" else 1)):
         rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, number])))

@@ -47,6 +47,7 @@ PRECISION = 0.01  # half width of the median's 95% interval, relative
 LEAST_CALLS, PRECISE_FROM, MOST_CALLS = 4, 20, 400
 BUDGET_S = {"quick": 0.5, "full": 1.0}  # a shape, draws and comparisons included
 TRIPS = 9
+LEAST_SEQUENCES = 3
 _NOOP_MEMORY = 8 << 30
 _NOOP_S = 60.0
 
@@ -78,10 +79,17 @@ class ShapeSamples:
 
     @property
     def deferred(self) -> float:
-        """Mean over median of the calls that begin no sequence: 1 when all cost alike."""
-        begins = set(self.begins)
-        later = [ms for n, ms in enumerate(self.milliseconds) if n not in begins]
-        return statistics.fmean(later) / statistics.median(later) if later else 1.0
+        """Mean over median of a sequence's calls, its first not counted: 1 when all cost alike.
+
+        Each place in the sequence counts with its fastest call, so that only what is slow in every
+        sequence shows, not what the machine happened to do; below three sequences nothing shows.
+        """
+        ends = [*self.begins[1:], len(self.milliseconds)]
+        sequences = [self.milliseconds[a:b] for a, b in zip(self.begins, ends, strict=True)]
+        fastest = [min(calls) for calls in zip(*sequences, strict=False)][1:]
+        if not fastest or len(sequences) < LEAST_SEQUENCES:
+            return 1.0
+        return statistics.fmean(fastest) / statistics.median(fastest)
 
 
 def turn_name(device: str) -> str:

@@ -108,6 +108,17 @@ def test_few_samples_give_the_whole_range(n):
 
 
 def test_work_put_off_to_few_calls_shows():
-    even = ShapeSamples("s", [9.0, 1.0, 1.1, 0.9, 1.0], begins=[0])
-    late = ShapeSamples("s", [9.0, 0.1, 0.1, 0.1, 8.0], begins=[0])
-    assert even.deferred == pytest.approx(1.0, abs=0.05) and late.deferred > 10
+    even, late = [9.0, 1.0, 1.1, 0.9, 1.0], [9.0, 0.1, 0.1, 0.1, 8.0]
+    begins = [0, 5, 10]
+    assert ShapeSamples("s", even * 3, begins).deferred == pytest.approx(1.0, abs=0.05)
+    assert ShapeSamples("s", late * 3, begins).deferred > 10
+
+
+def test_a_disturbed_call_is_no_work_put_off():
+    disturbed = [1.0] * 15
+    disturbed[3] = disturbed[6] = disturbed[12] = 90.0
+    assert ShapeSamples("s", disturbed, [0, 5, 10]).deferred == pytest.approx(1.0)
+
+
+def test_calls_without_sequences_put_nothing_off():
+    assert ShapeSamples("s", [1.0, 50.0, 1.0], begins=[0, 1, 2]).deferred == 1.0

@@ -122,6 +122,22 @@ class Buffer:
         os.close(self.fd)
 
 
+class CallMemory:
+    """The memory of one call: inputs written, outputs empty, not yet shown to a worker."""
+
+    def __init__(self, inputs: Mapping[str, np.ndarray], room: int) -> None:
+        self.placed = layout(inputs)
+        self.inputs = Buffer(self.placed.size, "inputs")
+        self.outputs = Buffer(room, "outputs")
+        self.inputs.write(self.placed, inputs)
+        self.outputs.fill(0)  # its pages exist before the clock starts
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self.inputs.close()
+        self.outputs.close()
+
+
 def read_output(buffer: Buffer, leaf: Leaf) -> np.ndarray:
     """A private copy of the output that the worker says lies at ``leaf``. Raises BadLeaf."""
     try:

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from graders import machine, selftest
-from graders.buffers import room_for
+from graders.buffers import CallMemory, room_for
 from graders.candidate import Candidate, Draw
 from graders.correctness import CaseRun, Correctness
 from graders.errors import SubmissionFailed
@@ -144,7 +144,7 @@ def _kept_leaves(item: RubricItem, candidate: Candidate) -> ItemMeasurement:
     room = LEAVES_ROOM * sum(array.nbytes for array in inputs.values()) + (1 << 20)
     with candidate.session() as session:
         session.setup({**draw.params, **params["setup"]}, limit)
-        answer = session.go(session.prepare(inputs, room), limit, extras=True)
+        answer = session.go(CallMemory(inputs, room), limit, {"extras": True})
     kept = [a for name, a in answer.outputs.items() if name.startswith(params["prefix"])]
     size = sum(array.nbytes for array in kept)
     names = {**shape.dims, "itemsize": itemsize(shape.dtype)}

@@ -25,22 +25,18 @@ unasked frames             tamper:report               a frame was sent that nob
 =========================  ==========================  ==========================================
 """
 
-import itertools
 import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from graders import processes
-from graders.buffers import room_for
-from graders.candidate import Arrays, Candidate, Draw
-from graders.closeness import compare_all
-from graders.correctness import unclean
+from graders.candidate import Candidate, Draw
 from graders.errors import SubmissionFailed
-from graders.referee import Answer, WorkerSession
+from graders.probe_calls import Known, ProbeCalls
+from graders.referee import WorkerSession
 from graders.roofline import work
 from tasks.spec import Shape
 from transcripts.records import CheckResult
@@ -75,59 +71,8 @@ CACHED_MS = 0.3  # and at least so much
 _Probe = tuple[str, str, Callable[[], list[CheckResult]]]
 
 
-@dataclass(frozen=True)
-class Known:
-    """A draw and what the reference makes of it."""
-
-    draw: Draw
-    expected: Sequence[Arrays]
-
-    @property
-    def room(self) -> int:
-        """Bytes for the outputs of any call."""
-        return max(room_for(outputs) for outputs in self.expected)
-
-
-class Probes:
+class Probes(ProbeCalls):
     """The probes of one submission in one worker."""
-
-    def __init__(self, candidate: Candidate, session: WorkerSession, seed: str) -> None:
-        self.candidate, self.session, self.seed = candidate, session, seed
-        self._draws = itertools.count()
-        self.changed: set[str] = set()
-        self.types: set[str] = set()
-
-    def known(self, shape: Shape) -> Known:
-        """A fresh draw of a shape."""
-        draw = self.candidate.draw(shape, f"{self.seed}/probe/{next(self._draws)}")
-        return Known(draw, self.candidate.expected(draw))
-
-    def sequence(self, known: Known, *, same_memory: bool = False, **how: object) -> list[Answer]:
-        """Set up and make all calls; in the memory of the last call where that is asked for."""
-        limit = self.candidate.task.limits.call_s
-        self.session.setup(known.draw.params, limit)
-        answers = []
-        for inputs in known.draw.calls:
-            prepared = None
-            if not (same_memory and self.session.overwrite(inputs, known.room)):
-                prepared = self.session.prepare(inputs, known.room)
-            answers.append(self.session.go(prepared, limit, **how))  # type: ignore[arg-type]
-            self._hygiene(inputs, answers[-1])
-        return answers
-
-    def wrong(self, known: Known, answers: Sequence[Answer]) -> str:
-        """What is wrong with the answers; empty when nothing is."""
-        for n, (answer, wanted) in enumerate(zip(answers, known.expected, strict=True)):
-            for close in compare_all(self.candidate.task, None, answer.outputs, wanted):
-                if not close.passed:
-                    return f"call {n}: {close.leaf}: {close.detail}"
-        return ""
-
-    def _hygiene(self, inputs: Arrays, answer: Answer) -> None:
-        for line in unclean(self.session, self.candidate, inputs, answer):
-            (self.changed if line.startswith("input") else self.types).add(line)
-
-    # --- the probes ------------------------------------------------------------------------------
 
     def same_memory(self, shape: Shape) -> list[CheckResult]:
         """A, B, A in one place."""
@@ -216,24 +161,18 @@ class Probes:
     def equal_content(self, shape: Shape) -> list[CheckResult]:
         """Equal inputs against fresh ones, both in the memory of the call before."""
         repeated = self.known(shape)
-        self._timed_ms(repeated.draw, repeated.room)
+        self.timed_ms(repeated.draw, repeated.room)
         fresh_ms, repeated_ms = [], []
         for _ in range(REPEATS):
-            draw = self.candidate.draw(shape, f"{self.seed}/probe/{next(self._draws)}")
-            fresh_ms.append(self._timed_ms(draw, repeated.room))
-            repeated_ms.append(self._timed_ms(repeated.draw, repeated.room))
+            draw = self.draw(shape)
+            fresh_ms.append(self.timed_ms(draw, repeated.room))
+            repeated_ms.append(self.timed_ms(repeated.draw, repeated.room))
         fresh, again = min(fresh_ms), statistics.median(repeated_ms)  # noise only ever adds
         told = []
         if fresh > CACHED * again and fresh - again > CACHED_MS:
             told.append(f"equal inputs take {again:.3f} ms, fresh ones {fresh:.3f} ms")
         figures = {"fresh_ms": round(fresh, 4), "repeated_ms": round(again, 4)}
         return [_result("equal content", "cache:content", told, shape=shape.name, **figures)]
-
-    def _timed_ms(self, draw: Draw, room: int) -> float:
-        limit = self.candidate.task.limits.call_s
-        self.session.setup(draw.params, limit)
-        answers = [self.session.timed_call(inputs, room, limit) for inputs in draw.calls]
-        return sum(answer.elapsed_ns for answer in answers) / 1e6
 
     def left_behind(self, threads_before: int) -> list[CheckResult]:
         """Processes beside the worker, and threads that want to run while nobody calls."""
@@ -278,15 +217,16 @@ def run_probes(candidate: Candidate, seed: str) -> list[CheckResult]:
             ("many calls", "timing:call-count", lambda: probes.many_calls(small)),
         ]
         watching: list[_Probe] = [
+            ("left behind", "process:left-behind", lambda: probes.left_behind(threads)),
             ("late write", "timing:late-write", lambda: probes.late_write(scored)),
             ("equal content", "cache:content", lambda: probes.equal_content(scored)),
-            ("left behind", "process:left-behind", lambda: probes.left_behind(threads)),
             ("inputs unchanged", "tamper:inputs", probes.hygiene),
         ]
         if skipped := _control(probes, small):
             found = [_not_run(name, mechanism, skipped) for name, mechanism, _ in comparing]
             return found + _run(watching, session)
-        return _run([*comparing, *watching], session)
+        *first, last = comparing
+        return _run([*first, *watching, last], session)
 
 
 def _control(probes: Probes, shape: Shape) -> str:

@@ -22,7 +22,10 @@ from transcripts.records import (
 )
 from transcripts.words import GradeResult
 
-_CHECKS = ("correctness", "closeness", "probes", "items", "selftest", "candidate")
+_CHECKS = (
+    *("correctness", "closeness", "probes", "probe_calls"),
+    *("items", "selftest", "candidate", "entry", "sources", "language", "failures"),
+)
 _TIMING = ("timing", "machine", "trusted_noop", "trusted_ceiling")
 _BOTH = ("worker", "wire", "referee", "buffers", "processes", "launch")
 

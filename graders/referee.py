@@ -1,36 +1,23 @@
 """The referee's side of one worker: it asks, reads the clock, copies outputs, and believes nothing.
 
-``WorkerSession`` never raises for what a submission does but ``SubmissionFailed``, whose word comes
-from this table:
-
-=====================================================  ==========
-what the referee sees                                  word
-=====================================================  ==========
-``build`` answered by an exception                     import (memory for MemoryError, build for a
-                                                       compiler that failed)
-``setup`` or ``call`` answered by an exception         crash (memory, import, build as above)
-an output that cannot be copied, or exceeds its room   wrong
-silence past the deadline                              timeout
-the process ended or closed its socket                 crash
-a frame that is none, was not asked for, or lies       tampered
-=====================================================  ==========
+``WorkerSession`` raises ``SubmissionFailed`` for what a submission does (``graders.failures`` has
+the words) and ``GraderVoid`` when no worker can be started.
 """
 
 import contextlib
 import select
-import signal
 import socket
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 
-from graders import launch, processes
-from graders.buffers import BadLeaf, Buffer, Layout, layout, read_output
+from graders import failures, launch, processes
+from graders.buffers import BadLeaf, CallMemory, layout, read_output
 from graders.entry import Entry
 from graders.errors import GraderVoid, SubmissionFailed
 from graders.launch import World
@@ -41,34 +28,9 @@ START_S = 30.0
 ENDING_S = 0.5  # for a process whose socket is closed to end
 COPY_BYTES = 256 << 10
 """Up to here the clock stops when the outputs have been copied. Above, copying would cost more than
-stopping every process of the worker: there it stops when all are seen stopped, and copies then."""
+stopping every process of the worker: there it stops when all are seen stopped, and copies then.
+Unconfined, where a process can hide, outputs of any size are copied first."""
 LOG_BYTES = 16 << 10
-_BROKEN = {
-    "closed": GradeResult.CRASH,
-    "garbage": GradeResult.TAMPERED,
-    "oversize": GradeResult.TAMPERED,
-    "timeout": GradeResult.TIMEOUT,
-}
-_RAISED = {"import": GradeResult.IMPORT, "output": GradeResult.WRONG}
-_BY_EXCEPTION = {
-    "MemoryError": GradeResult.MEMORY,
-    "CalledProcessError": GradeResult.BUILD,
-    "ImportError": GradeResult.IMPORT,
-}
-
-
-@dataclass
-class Prepared:
-    """The memory of one call, written and not yet shown to the worker."""
-
-    placed: Layout
-    inputs: Buffer
-    outputs: Buffer
-
-    def close(self) -> None:
-        """Give the memory back."""
-        self.inputs.close()
-        self.outputs.close()
 
 
 @dataclass(frozen=True)
@@ -78,7 +40,6 @@ class Answer:
     outputs: dict[str, np.ndarray]
     elapsed_ns: int  # from just before `go` until no worker could change the outputs any more
     leaves: tuple[dict[str, Any], ...]  # as the worker described them: claims
-    claims: dict[str, str] = field(default_factory=dict)  # type of each output
 
 
 class WorkerSession:
@@ -94,7 +55,7 @@ class WorkerSession:
     ) -> None:
         """Start it. ``deadline`` (monotonic) bounds all that follows. Raises GraderVoid."""
         self._place, self._deadline = place, deadline
-        self._prepared: Prepared | None = None
+        self._memory: CallMemory | None = None
         self._calls = 0
         self._held: list[int] = []
         self.usable = True  # False once its answers can no longer be matched to questions
@@ -140,17 +101,9 @@ class WorkerSession:
         """Begin a new sequence of calls."""
         self._ask({"op": "setup", "params": dict(params)}, s)
 
-    def prepare(self, inputs: Mapping[str, np.ndarray], room: int) -> Prepared:
-        """Write the inputs of a call into fresh memory that the worker has never seen."""
-        placed = layout(inputs)
-        prepared = Prepared(placed, Buffer(placed.size, "inputs"), Buffer(room, "outputs"))
-        prepared.inputs.write(placed, inputs)
-        prepared.outputs.fill(0)  # its pages exist before the clock starts
-        return prepared
-
     def overwrite(self, inputs: Mapping[str, np.ndarray], room: int) -> bool:
         """New content in the memory of the last call; False when it does not fit there."""
-        last = self._prepared
+        last = self._memory
         if last is None or last.outputs.size != room or last.placed != layout(inputs):
             return False
         last.inputs.write(last.placed, inputs)
@@ -158,39 +111,32 @@ class WorkerSession:
 
     def go(
         self,
-        prepared: Prepared | None,
+        fresh: CallMemory | None,
         s: float,
+        how: Mapping[str, object] | None = None,
         *,
-        dirty: int | None = None,
-        scribble: bool = False,
-        extras: bool = False,
         held: bool = False,
     ) -> Answer:
-        """One call. ``prepared`` None calls again on the memory of the last call.
+        """One call, on fresh memory, or (None) again on that of the last call.
 
-        ``held``: the worker is stopped, and the clock starts before it is let go.
+        ``held``: the worker is stopped, and the clock starts before it is let go. ``how`` is what
+        a ``call`` frame may say beside (see ``graders.wire``).
         """
-        fds: tuple[int, ...] = ()
-        if prepared is not None:
+        if fresh is not None:
             self._release()
-            self._prepared = prepared
-            fds = (prepared.inputs.fd, prepared.outputs.fd)
-        memory = self._prepared
+            self._memory = fresh
+        memory = self._memory
         assert memory is not None
+        fds = (memory.inputs.fd, memory.outputs.fd) if fresh is not None else ()
         self._refuse_unasked()
         self._calls += 1
-        frame = {"op": "call", "n": self._calls, "inputs": list(memory.placed.leaves)}
-        frame |= {
-            "room": memory.outputs.size,
-            "dirty": dirty,
-            "scribble": scribble,
-            "extras": extras,
-        }
+        frame: dict[str, Any] = {"op": "call", "n": self._calls, "room": memory.outputs.size}
+        frame |= {"inputs": list(memory.placed.leaves), **(how or {})}
         started = time.perf_counter_ns()
         if held:
             self.resume()
         answer = self._ask(frame, s, fds)
-        if memory.outputs.size > COPY_BYTES:
+        if self._place.is_confined and memory.outputs.size > COPY_BYTES:
             self.hold()
             elapsed = time.perf_counter_ns() - started
             outputs = self._copies(answer, memory)
@@ -198,24 +144,22 @@ class WorkerSession:
         else:
             outputs = self._copies(answer, memory)
             elapsed = time.perf_counter_ns() - started
-        leaves = tuple(leaf for leaf in answer["outputs"] if isinstance(leaf, dict))
-        claims = {str(leaf.get("name")): str(leaf.get("type"))[:200] for leaf in leaves}
-        return Answer(outputs, elapsed, leaves, claims)
+        return Answer(outputs, elapsed, tuple(answer["outputs"]))
 
     def call(self, inputs: Mapping[str, np.ndarray], room: int, s: float) -> Answer:
         """One call on fresh memory."""
-        return self.go(self.prepare(inputs, room), s)
+        return self.go(CallMemory(inputs, room), s)
 
     def reread(self, answer: Answer) -> dict[str, np.ndarray]:
         """The outputs of the last call as they are in shared memory now."""
-        assert self._prepared is not None
-        buffer = self._prepared.outputs
+        assert self._memory is not None
+        buffer = self._memory.outputs
         return {str(leaf["name"]): read_output(buffer, leaf) for leaf in answer.leaves}
 
     def changed_inputs(self, inputs: Mapping[str, np.ndarray]) -> list[str]:
         """Names of the last call's inputs that are no longer what the referee wrote."""
-        assert self._prepared is not None
-        return self._prepared.inputs.changed(self._prepared.placed, inputs)
+        assert self._memory is not None
+        return self._memory.inputs.changed(self._memory.placed, inputs)
 
     def strays(self) -> list[processes.ProcessLine]:
         """Processes beside the worker and its launchers, zombies included."""
@@ -242,7 +186,7 @@ class WorkerSession:
         self.hold()
         if self._place.is_confined and self.overwrite(inputs, room):
             return self.go(None, s, held=True)
-        return self.go(self.prepare(inputs, room), s, held=True)
+        return self.go(CallMemory(inputs, room), s, held=True)
 
     def hold(self) -> None:
         """Stop every process of the worker. Raises SubmissionFailed when one escapes."""
@@ -291,7 +235,7 @@ class WorkerSession:
         for fd in unasked:
             socket.close(fd)
         if "error" in answer:
-            raise _raised(answer)
+            raise failures.raised(answer)
         if answer.get("ok") != frame["op"] or answer.get("n") != frame.get("n"):
             raise self._forged(f"a forged answer to `{frame['op']}`: {str(answer)[:200]}")
         return answer
@@ -301,19 +245,12 @@ class WorkerSession:
         how = str(error)
         if error.how == "closed":
             how = self._ending()
-        return SubmissionFailed(_BROKEN[error.how], how)
+        return SubmissionFailed(failures.BROKEN[error.how], how)
 
     def _ending(self) -> str:
-        """How the process ended. Jails report a signal as 128 + its number."""
         with contextlib.suppress(Exception):
             self._popen.wait(timeout=ENDING_S)
-        code = self._popen.returncode
-        if code is None:
-            return "it closed its socket to the referee and lives on"
-        number = -code if code < 0 else code - 128
-        if number > 0 and number in {s.value for s in signal.Signals}:
-            return f"killed by {signal.Signals(number).name} before it answered"
-        return f"exited with code {code} before it answered"
+        return failures.ending(self._popen.returncode)
 
     def _refuse_unasked(self) -> None:
         """A frame that nobody asked for was written by the submission."""
@@ -330,7 +267,7 @@ class WorkerSession:
         self.usable = False
         return SubmissionFailed(GradeResult.TAMPERED, how)
 
-    def _copies(self, answer: dict[str, Any], held: Prepared) -> dict[str, np.ndarray]:
+    def _copies(self, answer: dict[str, Any], held: CallMemory) -> dict[str, np.ndarray]:
         try:
             return {
                 str(leaf["name"]): read_output(held.outputs, leaf) for leaf in answer["outputs"]
@@ -346,18 +283,6 @@ class WorkerSession:
                 del self._log[:-LOG_BYTES]
 
     def _release(self) -> None:
-        if self._prepared is not None:
-            self._prepared.close()
-            self._prepared = None
-
-
-def _raised(answer: dict[str, Any]) -> SubmissionFailed:
-    bases = answer.get("bases")
-    names = [str(base) for base in bases] if isinstance(bases, list) else []
-    kind = str(answer["error"])
-    word = _RAISED.get(kind, GradeResult.CRASH)
-    for name, special in _BY_EXCEPTION.items():
-        word = special if name in names else word
-    where = answer.get("where")
-    places = f" ({'; '.join(map(str, where))})" if isinstance(where, list) and where else ""
-    return SubmissionFailed(word, f"{kind}: {str(answer.get('text'))[:600]}{places[:400]}")
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None

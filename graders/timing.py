@@ -86,7 +86,7 @@ class ShapeSamples:
         """
         ends = [*self.begins[1:], len(self.milliseconds)]
         sequences = [self.milliseconds[a:b] for a, b in zip(self.begins, ends, strict=True)]
-        fastest = [min(calls) for calls in zip(*sequences, strict=False)][1:]
+        fastest: list[float] = [min(calls) for calls in zip(*sequences, strict=False)][1:]
         if not fastest or len(sequences) < LEAST_SEQUENCES:
             return 1.0
         return statistics.fmean(fastest) / statistics.median(fastest)

@@ -1,0 +1,75 @@
+"""The calls that probes make: drawn, answered, compared, and watched for what they leave."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from graders.buffers import CallMemory, room_for
+from graders.candidate import Arrays, Candidate, Draw
+from graders.closeness import compare_all
+from graders.correctness import unclean
+from graders.referee import Answer, WorkerSession
+from tasks.spec import Shape
+
+
+@dataclass(frozen=True)
+class Known:
+    """A draw and what the reference makes of it."""
+
+    draw: Draw
+    expected: Sequence[Arrays]
+
+    @property
+    def room(self) -> int:
+        """Bytes for the outputs of any call."""
+        return max(room_for(outputs) for outputs in self.expected)
+
+
+class ProbeCalls:
+    """Calls of one submission in one worker."""
+
+    def __init__(self, candidate: Candidate, session: WorkerSession, seed: str) -> None:
+        self.candidate, self.session, self.seed = candidate, session, seed
+        self._draws = itertools.count()
+        self.changed: set[str] = set()
+        self.types: set[str] = set()
+
+    def draw(self, shape: Shape) -> Draw:
+        """Fresh inputs."""
+        return self.candidate.draw(shape, f"{self.seed}/probe/{next(self._draws)}")
+
+    def known(self, shape: Shape) -> Known:
+        """Fresh inputs and their results."""
+        draw = self.draw(shape)
+        return Known(draw, self.candidate.expected(draw))
+
+    def sequence(self, known: Known, *, same_memory: bool = False, **how: int) -> list[Answer]:
+        """Set up and make all calls; in the memory of the last call where that is asked for."""
+        limit = self.candidate.task.limits.call_s
+        self.session.setup(known.draw.params, limit)
+        answers = []
+        for inputs in known.draw.calls:
+            kept = same_memory and self.session.overwrite(inputs, known.room)
+            fresh = None if kept else CallMemory(inputs, known.room)
+            answers.append(self.session.go(fresh, limit, how))
+            self._hygiene(inputs, answers[-1])
+        return answers
+
+    def wrong(self, known: Known, answers: Sequence[Answer]) -> str:
+        """What is wrong with the answers; empty when nothing is."""
+        for n, (answer, wanted) in enumerate(zip(answers, known.expected, strict=True)):
+            for close in compare_all(self.candidate.task, None, answer.outputs, wanted):
+                if not close.passed:
+                    return f"call {n}: {close.leaf}: {close.detail}"
+        return ""
+
+    def _hygiene(self, inputs: Arrays, answer: Answer) -> None:
+        for line in unclean(self.session, self.candidate, inputs, answer):
+            (self.changed if line.startswith("input") else self.types).add(line)
+
+    def timed_ms(self, draw: Draw, room: int) -> float:
+        """Milliseconds of all calls of a draw, by the referee's clock."""
+        limit = self.candidate.task.limits.call_s
+        self.session.setup(draw.params, limit)
+        answers = [self.session.timed_call(inputs, room, limit) for inputs in draw.calls]
+        return sum(answer.elapsed_ns for answer in answers) / 1e6

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from graders.auditor.pipeline import audit
+from graders.auditor.pipeline import AUDITOR_VERSION, audit
 from orchestrator.grading import foreign_task
 from sandboxes.staging import plant_canaries
 from tasks.loader import load_task
@@ -27,11 +27,15 @@ def unaudited(
 
 
 def _is_current(folder: AttemptFolder) -> bool:
+    """True when this auditor has seen the newest grade."""
     grades = [g for g in folder.grades() if g.attempt_seal == folder.seal_digest]
     if not grades:
         return True  # nothing to audit yet
     newest = grades[-1].grade_id
-    return any(newest in audit_.grade_ids for audit_ in folder.audits())
+    return any(
+        newest in one.grade_ids and one.auditor_version == AUDITOR_VERSION
+        for one in folder.audits()
+    )
 
 
 def audit_attempt(folder: AttemptFolder) -> Audit:

@@ -1,9 +1,9 @@
 """Errors of the orchestrator that a user can mend; each becomes one clear screen, no traceback.
 
-Exit codes: 0 done; 1 the work ended with something a script should notice (a cell without a valid
-result where `--strict` asks, a divergence of a replay); 2 wrong usage or configuration; 3 the
-environment lacks something (`doctor` says what); 4 the archive refuses (newer format, read-only,
-full); 5 infrastructure failed, run again; 130 interrupted.
+Exit codes: 0 done; 1 the work ended with something a script should notice (a replay that diverges,
+an import with broken lines, a folder whose grade is not `pass`); 2 wrong usage or configuration;
+3 the environment lacks something (`doctor` says what); 4 the archive refuses (newer format,
+read-only, full); 5 infrastructure failed, run again; 130 interrupted.
 """
 
 
@@ -11,21 +11,3 @@ class UserError(Exception):
     """Something the user can mend. The message says what to do next."""
 
     exit_code = 2
-
-
-class MissingPart(UserError):
-    """The environment lacks something."""
-
-    exit_code = 3
-
-
-class ArchiveProblem(UserError):
-    """The archive refuses."""
-
-    exit_code = 4
-
-
-class InfrastructureProblem(UserError):
-    """Something outside failed; running again may help."""
-
-    exit_code = 5

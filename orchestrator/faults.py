@@ -2,17 +2,13 @@
 
 from orchestrator.models.errors import ContextOverflow, Interrupted, ModelError
 from sandboxes.errors import SandboxError
-from transcripts.errors import AlreadySealed, ArchiveFull, ClaimHeld, ClaimLost
+from transcripts.errors import AlreadySealed, ArchiveError, ArchiveFull, ClaimHeld, ClaimLost
 from transcripts.records import Outcome
 from transcripts.words import End
 
 
 class StopRequested(Exception):
     """The orchestrator was asked to stop; the session is left to be resumed."""
-
-
-class Cancelled(Exception):
-    """The session was cancelled on purpose and will not be resumed."""
 
 
 def outcome_of(error: Exception) -> Outcome | None:
@@ -30,7 +26,6 @@ def _reason(error: Exception) -> str:
 # Read from the top; a subclass stands before its base.
 _TABLE: tuple[tuple[type[Exception], End, str], ...] = (
     (StopRequested, End.INTERRUPTED, "stop_requested"),
-    (Cancelled, End.CANCELLED, "cancelled"),
     (Interrupted, End.INTERRUPTED, "stop_requested"),
     (ContextOverflow, End.LIMIT, "context"),
     (ModelError, End.PROVIDER_FAULT, ""),
@@ -39,4 +34,6 @@ _TABLE: tuple[tuple[type[Exception], End, str], ...] = (
     (ClaimLost, End.INTERRUPTED, "claim_lost"),
     (ClaimHeld, End.INTERRUPTED, "claim_held"),
     (AlreadySealed, End.INTERRUPTED, "already_sealed"),
+    (ArchiveError, End.INFRA_FAULT, ""),
+    (OSError, End.INFRA_FAULT, "os_error"),
 )

@@ -1,25 +1,34 @@
 """Isolated regrades of archived attempts: what is missing, measured under the host's lock."""
 
 import tempfile
+import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from graders.base import Grader, GradeRequest
 from graders.pipeline import RefereeGrader
 from orchestrator.errors import UserError
+from orchestrator.heartbeat import Heart
 from orchestrator.submission import write_folder
+from sandboxes.registry import provider
 from sandboxes.staging import public_files
 from tasks.errors import TaskError
 from tasks.loader import load_task
 from tasks.spec import Task
-from transcripts.records import Grade
+from transcripts.claims import Claim, take
+from transcripts.errors import ClaimHeld
+from transcripts.owner import this_process
+from transcripts.records import CellKey, Grade
 from transcripts.store import Archive, AttemptFolder
 from transcripts.words import End, GradeResult
 
 GRADED_ENDS = frozenset({End.SUBMITTED, End.LIMIT})
 """Ends after which there may be something to grade."""
+
+_RECHECK_S = 1.0
+"""How often a cell that another orchestrator holds is looked at."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +36,34 @@ class GradingOptions:
     """How to grade."""
 
     tier: Literal["quick", "full"] = "full"
-    isolation: str = "auto"
+    isolation: str = "bubblewrap"  # of the worker; see `chosen_isolation`
     device: str = "cpu"
     again: bool = False  # also what has a valid grade already
     correctness_only: bool = False
     seed: str | None = None  # of an earlier grade's plan, to replay it
+
+    def satisfied_by(self, grade: Grade) -> bool:
+        """True when a grade measured at least what these options ask for."""
+        on_cpu = grade.device.kind == "cpu"
+        untimed = grade.result is GradeResult.PASS and not grade.timings
+        return (
+            grade.mode == "isolated"
+            and grade.result is not GradeResult.VOID
+            and on_cpu == (self.device == "cpu")
+            and (grade.tier == "full" or self.tier == "quick")
+            and (self.correctness_only or not untimed)
+        )
+
+
+def chosen_isolation(wanted: str, say: Callable[[str], None]) -> str:
+    """How workers are isolated: bubblewrap, or `process` on request or where there is none."""
+    if wanted != "auto":
+        return wanted
+    reason = provider("bubblewrap").unavailable_reason()
+    if reason is None:
+        return "bubblewrap"
+    say(f"WARNING: submissions are graded WITHOUT ISOLATION, and their grades say so: {reason}")
+    return "process"
 
 
 def gradable(folder: AttemptFolder) -> bool:
@@ -40,17 +72,16 @@ def gradable(folder: AttemptFolder) -> bool:
     return folder.is_sealed and outcome is not None and outcome.end in GRADED_ENDS
 
 
-def valid_grades(folder: AttemptFolder, task: Task) -> list[Grade]:
-    """Isolated, not void, of this very attempt and task, within the scoring version."""
-    return [
-        grade
-        for grade in folder.grades()
-        if grade.mode == "isolated"
-        and grade.result is not GradeResult.VOID
-        and grade.attempt_seal == folder.seal_digest
+def is_graded(folder: AttemptFolder, options: GradingOptions) -> bool:
+    """True when this very attempt has a grade of its task, in its scoring version, as asked for."""
+    task = _task_of(folder)
+    return any(
+        grade.attempt_seal == folder.seal_digest
         and grade.task_digest == task.digest
         and grade.scoring_version == task.scoring_version
-    ]
+        and options.satisfied_by(grade)
+        for grade in folder.grades()
+    )
 
 
 def ungraded(
@@ -64,7 +95,7 @@ def ungraded(
         reason = foreign_task(folder)
         if reason:
             say(f"left alone: {reason}")
-        elif options.again or not valid_grades(folder, _task_of(folder)):
+        elif options.again or not is_graded(folder, options):
             wanted.append(folder)
     return wanted
 
@@ -86,21 +117,8 @@ def foreign_task(folder: AttemptFolder) -> str | None:
 
 def regrade(folder: AttemptFolder, grader: Grader, options: GradingOptions) -> Grade:
     """Grade one attempt in isolation and add the grade to it. Nothing is overwritten."""
-    task = _task_of(folder)
-    grade = grader.grade(
-        GradeRequest(
-            task=task,
-            submission=folder.submission_dir,
-            mode="isolated",
-            tier=options.tier,
-            isolation=options.isolation,
-            device=options.device,
-            attempt_id=folder.id,
-            attempt_seal=folder.seal_digest,
-            correctness_only=options.correctness_only,
-            seed=options.seed,
-        )
-    )
+    request = _request(_task_of(folder), folder.submission_dir, options)
+    grade = grader.grade(replace(request, attempt_id=folder.id, attempt_seal=folder.seal_digest))
     folder.add_grade(grade)
     return grade
 
@@ -113,18 +131,20 @@ def grade_folder(folder: Path, task_name: str, options: GradingOptions) -> Grade
     with tempfile.TemporaryDirectory(prefix="submission-") as scratch:
         files = {folder.name: folder.read_bytes()} if folder.is_file() else public_files(folder)
         copy = write_folder(files, Path(scratch) / "files")
-        return RefereeGrader().grade(
-            GradeRequest(
-                task=task,
-                submission=copy,
-                mode="isolated",
-                tier=options.tier,
-                isolation=options.isolation,
-                device=options.device,
-                seed=options.seed,
-                correctness_only=options.correctness_only,
-            )
-        )
+        return RefereeGrader().grade(_request(task, copy, options))
+
+
+def _request(task: Task, submission: Path, options: GradingOptions) -> GradeRequest:
+    return GradeRequest(
+        task=task,
+        submission=submission,
+        mode="isolated",
+        tier=options.tier,
+        isolation=options.isolation,
+        device=options.device,
+        seed=options.seed,
+        correctness_only=options.correctness_only,
+    )
 
 
 def regrade_all(
@@ -133,25 +153,45 @@ def regrade_all(
     grader: Grader,
     options: GradingOptions,
     say: Callable[[str], None],
-    stopping: Callable[[], bool] = lambda: False,
+    stop: threading.Event | None = None,
 ) -> list[Grade]:
-    """Grade what is missing, one after the other; each is archived before the next starts."""
+    """Grade what is missing, one after the other; each is archived before the next starts.
+
+    A cell is claimed while it is graded, so several orchestrators never measure one attempt twice.
+    """
+    stop = stop or threading.Event()
     waiting = ungraded(folders, options, say)
     grades = []
-    for number, folder in enumerate(waiting, 1):
-        if stopping():
-            say(f"stopped with {len(waiting) - number + 1} grades to go; run again to go on")
-            break
-        if not options.again and valid_grades(archive.find(folder.id), _task_of(folder)):
-            continue  # somebody else graded it meanwhile
-        grade = regrade(folder, grader, options)
-        grades.append(grade)
-        cell = folder.record.cell
-        say(
-            f"grade {number}/{len(waiting)}: {cell.entrant_name} x {cell.task}: {grade.result} "
-            f"in {grade.seconds:.1f} s{': ' + grade.message if grade.message else ''}"
-        )
+    with Heart() as heart:
+        for number, folder in enumerate(waiting, 1):
+            claim = _claim(archive, folder.record.cell, stop)
+            if claim is None:
+                say(f"stopped with {len(waiting) - number + 1} grades to go; run again to go on")
+                break
+            with heart.keeping(claim):
+                if not options.again and is_graded(folder, options):
+                    continue  # somebody else graded it meanwhile
+                grade = regrade(folder, grader, options)
+            grades.append(grade)
+            say(f"grade {number}/{len(waiting)}: {_line(folder, grade)}")
     return grades
+
+
+def _claim(archive: Archive, cell: CellKey, stop: threading.Event) -> Claim | None:
+    """Take the cell, waiting for whoever holds it; None once a stop was asked for."""
+    pause = 0.0
+    while not stop.wait(pause):
+        try:
+            return take(archive, cell, this_process())
+        except ClaimHeld:
+            pause = _RECHECK_S
+    return None
+
+
+def _line(folder: AttemptFolder, grade: Grade) -> str:
+    cell = folder.record.cell
+    message = f": {grade.message}" if grade.message else ""
+    return f"{cell.entrant_name} x {cell.task}: {grade.result} in {grade.seconds:.1f} s{message}"
 
 
 def _task_of(folder: AttemptFolder) -> Task:

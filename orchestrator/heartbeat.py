@@ -58,12 +58,12 @@ class Pulse:
         self._lost: ClaimLost | None = None
 
     def beat(self) -> None:
-        """Renew; `check` learns of a loss. A full disk is none: the next beat tells."""
+        """Renew; `check` learns of a loss. A fault of the disk is none: the next beat tells."""
         try:
             self._claim.heartbeat()
         except ClaimLost as error:
             self._lost = error
-        except ArchiveError:
+        except (ArchiveError, OSError):
             return
 
     def check(self) -> None:
@@ -77,5 +77,5 @@ class Pulse:
         Where the archive cannot be written, the claim ends with this process or its time.
         """
         if self._lost is None:
-            with suppress(ArchiveError):
+            with suppress(ArchiveError, OSError):
                 self._claim.release()

@@ -15,6 +15,7 @@ from orchestrator import __version__
 from orchestrator.agents.loop import LoopAgent
 from orchestrator.engines.local import LocalEngine
 from orchestrator.errors import UserError
+from orchestrator.grading import chosen_isolation
 from orchestrator.models.connect import client
 from orchestrator.models.entry import ModelEntry
 from orchestrator.models.roster import load_roster
@@ -76,6 +77,7 @@ def prepared(request: SweepRequest, progress: Progress) -> Iterator[Sweep]:
             provider=provider(kind),
             toolchain=host_toolchain(),
             grader=RefereeGrader(),
+            isolation=chosen_isolation("auto", progress.say),
             owner=this_process(),
             connect=lambda entry: client(entry, stopping=stop),
             secrets=roster.secrets(),

@@ -7,6 +7,7 @@ of the replay can be compared with the record.
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from graders.base import PublicReport
 from orchestrator.agents.tools import Toolbox
 from orchestrator.errors import UserError
 from sandboxes.base import Sandbox
@@ -35,13 +36,23 @@ class Player(Protocol):
         ...
 
 
+class _NoBench:
+    """For a replay, which never asks."""
+
+    def check(self) -> PublicReport:
+        raise AssertionError("`check` is not repeated")
+
+    def bench(self) -> PublicReport:
+        raise AssertionError("`bench` is not repeated")
+
+
 class LoopPlayer:
     """Our own loop's tools. `check`, `bench` and `submit` change no file and are not repeated."""
 
     _JUDGED = frozenset({"check", "bench", "submit"})
 
-    def __init__(self, toolbox: Toolbox) -> None:
-        self._toolbox = toolbox
+    def __init__(self, sandbox: Sandbox, submission_file: str) -> None:
+        self._toolbox = Toolbox(sandbox, _NoBench(), submission_file)
 
     def play(self, step: ToolStep) -> str | None:
         """See `Player.play`. An interrupted call is repeated: its effects are in the record."""
@@ -118,10 +129,10 @@ class PiPlayer:
         return self._sandbox.get(workspace_path(path, self._cwd))
 
 
-def player_for(dialect: str, sandbox: Sandbox, toolbox: Toolbox, cwd: str | None) -> Player:
+def player_for(dialect: str, sandbox: Sandbox, submission_file: str, cwd: str | None) -> Player:
     """The player of a dialect. Raises UserError for one that cannot be executed yet."""
     if dialect == "loop":
-        return LoopPlayer(toolbox)
+        return LoopPlayer(sandbox, submission_file)
     if dialect == "pi":
         return PiPlayer(sandbox, cwd)
     raise UserError(

@@ -35,7 +35,7 @@ class Progress:
     def __init__(self, *, live: bool) -> None:
         self._live = live
         self._rows: dict[str, _Row] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may speak while its thread speaks
         self._started = time.monotonic()
         self.done = 0
         self.total = 0
@@ -60,11 +60,11 @@ class Progress:
             row.tokens = at.usage.input_tokens + at.usage.output_tokens
             row.tool = _last_tool(at)
 
-    def end(self, session: str, word: str) -> None:
-        """A session ended."""
+    def end(self, session: str, word: str, *, finished: bool) -> None:
+        """A session ended; one that is to be resumed is not done."""
         with self._lock:
             row = self._rows.pop(session)
-            self.done += 1
+            self.done += finished
         if not self._live:
             self.say(f"{row.entrant} x {row.task}: {word} after {row.step} steps")
 
@@ -85,7 +85,7 @@ class Progress:
         from rich.table import Table  # noqa: PLC0415
 
         elapsed = time.monotonic() - self._started
-        table = Table(title=f"{self.done}/{self.total} cells, {elapsed:.0f} s", expand=False)
+        table = Table(title=f"{self.done}/{self.total} attempts, {elapsed:.0f} s", expand=False)
         for name in ("entrant", "task", "state", "step", "last tool", "tokens", "cost"):
             table.add_column(name)
         with self._lock:

@@ -6,10 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from graders.pipeline import RefereeGrader
-from orchestrator.agents.tools import Toolbox
 from orchestrator.players import Player, player_for
-from orchestrator.session import SessionBench, staged_files
+from orchestrator.session import staged_files
 from orchestrator.submission import handed_in
 from sandboxes.base import Sandbox, SandboxSpec
 from sandboxes.registry import provider
@@ -63,7 +61,7 @@ def execute(folder: AttemptFolder, sandbox_kind: str) -> Replay:
     if folder.record.origin == "session":
         staged = staged_files(load_task(folder.record.cell.task), folder.id)
     with _sandbox(sandbox_kind, staged) as sandbox:
-        player = _player(folder, sandbox, staged)
+        player = _player(folder, sandbox)
         played = [_played(player, step, folder) for step in steps]
         files = {p: f.data for p, f in handed_in(sandbox.snapshot(), staged).items()}
     return _compared(folder, played, files)
@@ -89,16 +87,14 @@ def _sandbox(kind: str, staged: Mapping[str, bytes]) -> Iterator[Sandbox]:
             sandbox.close()
 
 
-def _player(folder: AttemptFolder, sandbox: Sandbox, staged: Mapping[str, bytes]) -> Player:
+def _player(folder: AttemptFolder, sandbox: Sandbox) -> Player:
     record = folder.record
-    task = load_task(record.cell.task)
-    bench = SessionBench(RefereeGrader(), task, sandbox, staged)
-    toolbox = Toolbox(sandbox, bench, task.interface.file)
     if record.source is None:
-        return player_for(record.entrant.harness, sandbox, toolbox, None)
+        task = load_task(record.cell.task)
+        return player_for(record.entrant.harness, sandbox, task.interface.file, None)
     original = folder.path / f"source.{record.source.file_name}"
     log = read_log(original, record.source.dialect)
-    return player_for(record.source.dialect, sandbox, toolbox, log.cwd)
+    return player_for(record.source.dialect, sandbox, "", log.cwd)
 
 
 def _played(player: Player, step: ToolStep, folder: AttemptFolder) -> ReplayedStep:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from orchestrator.agents.base import Standing, answer_key
+from orchestrator.agents.base import Standing
 from orchestrator.models.base import Conversation, ModelReply, ToolOutcome, ToolTurn, UserTurn
 from transcripts.events import (
     Event,
@@ -34,7 +34,6 @@ class _Builder:
     def __init__(self) -> None:
         self._at = Standing(Conversation(""))
         self._started: ToolCallStarted | None = None
-        self._results = 0
         self._offset = 0.0
 
     def take(self, event: Event) -> None:
@@ -85,8 +84,7 @@ class _Builder:
     def _result(self, event: ToolResult) -> None:
         """Results come in the order of the calls, so the position is their count."""
         answer = ToolOutcome(event.call_id, event.text, event.status != "ok")
-        self._at.answered[f"{self._results}:{event.call_id}"] = answer
-        self._results += 1
+        self._at.answered.append(answer)
         self._started = None
 
     def _close_reply(self) -> None:
@@ -97,10 +95,8 @@ class _Builder:
         at.conversation.turns.append(reply)
         if reply.tool_calls:
             at.silent_replies = 0
-            keys = [answer_key(n, call) for n, call in enumerate(reply.tool_calls)]
-            answers = tuple(at.answered[key] for key in keys if key in at.answered)
-            at.conversation.turns.append(ToolTurn(answers))
+            at.conversation.turns.append(ToolTurn(tuple(at.answered)))
         elif reply.stop_reason != "length":
             at.silent_replies += 1
-        at.open_reply, at.answered = None, {}
-        self._results, self._started = 0, None
+        at.open_reply, at.answered = None, []
+        self._started = None

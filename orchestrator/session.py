@@ -48,6 +48,7 @@ class SessionParts:
     provider: SandboxProvider
     toolchain: Toolchain
     grader: Grader
+    isolation: str  # of the grader's workers
     owner: str
     connect: Callable[[ModelEntry], ModelClient]
     secrets: Mapping[str, str] = field(default_factory=dict)
@@ -102,7 +103,8 @@ class Session:
             _answer_interrupted(writer, at, open_call)
         sandbox = self._parts.provider.start(self._sandbox_spec())
         try:
-            self._stage(sandbox)
+            if at.step == 0:
+                self._stage(sandbox)
             outcome = self._drive(writer, sandbox, at)
             return self._finish(writer, sandbox, at, outcome)
         finally:
@@ -135,11 +137,9 @@ class Session:
         )
 
     def _stage(self, sandbox: Sandbox) -> None:
-        """Put the public files where they are missing; what the agent did to others stays."""
-        there = {file.path for file in sandbox.snapshot()}
+        """Put the public files; before the first answer, so that the agent owns them afterwards."""
         for path, data in self._staged.items():
-            if path not in there:
-                sandbox.put(path, data)
+            sandbox.put(path, data)
 
     def _drive(self, writer: TranscriptWriter, sandbox: Sandbox, at: Standing) -> Outcome:
         model = self._parts.connect(self._cell.model)
@@ -148,7 +148,9 @@ class Session:
             sandbox=sandbox,
             model=model,
             transcript=writer,
-            bench=SessionBench(self._parts.grader, self._cell.task, sandbox, self._staged),
+            bench=SessionBench(
+                self._parts.grader, self._cell.task, sandbox, self._staged, self._parts.isolation
+            ),
             standing=at,
             protocol=self._cell.model.protocol,
             budget=self._parts.budget,
@@ -233,19 +235,25 @@ def _answer_interrupted(writer: TranscriptWriter, at: Standing, open_call: ToolC
         status="interrupted",
         text=INTERRUPTED,
     )
-    at.answered[f"{len(at.answered)}:{call.id}"] = ToolOutcome(call.id, INTERRUPTED, is_error=True)
+    at.answered.append(ToolOutcome(call.id, INTERRUPTED, is_error=True))
 
 
 class SessionBench:
     """`check` and `bench` of a session: the referee on a copy of the submission as it is now."""
 
     def __init__(
-        self, grader: Grader, task: Task, sandbox: Sandbox, staged: Mapping[str, bytes]
+        self,
+        grader: Grader,
+        task: Task,
+        sandbox: Sandbox,
+        staged: Mapping[str, bytes],
+        isolation: str,
     ) -> None:
         self._grader = grader
         self._task = task
         self._sandbox = sandbox
         self._staged = staged
+        self._isolation = isolation
 
     def check(self) -> PublicReport:
         """See `Bench.check`."""
@@ -259,5 +267,4 @@ class SessionBench:
         files = handed_in(self._sandbox.snapshot(), self._staged)
         with tempfile.TemporaryDirectory(prefix="submission-") as scratch:
             folder = write_folder({p: f.data for p, f in files.items()}, Path(scratch) / "files")
-            isolation = "process" if self._sandbox.kind == "process" else "auto"
-            return run(GradeRequest(task=self._task, submission=folder, isolation=isolation))
+            return run(GradeRequest(self._task, folder, isolation=self._isolation))

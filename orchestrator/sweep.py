@@ -66,6 +66,11 @@ class Sweep:
         return self._parts.provider.kind
 
     @property
+    def isolation(self) -> str:
+        """How the grader's workers are isolated."""
+        return self._parts.isolation
+
+    @property
     def stopped(self) -> bool:
         """True once a signal asked to stop."""
         return self._parts.stop.is_set()
@@ -86,8 +91,8 @@ class Sweep:
     def run_sessions(self) -> SweepResult:
         """Bring every cell to its number of finished attempts."""
         unfinished = [cell for cell in self._cells if self._missing(cell)]
-        self._progress.total = len(self._cells)
-        self._progress.done = len(self._cells) - len(unfinished)
+        self._progress.total = len(self._cells) * self._attempts
+        self._progress.done = self._progress.total - sum(self._missing(c) for c in unfinished)
         with Heart() as heart, self._progress.shown():
             jobs = [
                 Job(
@@ -102,15 +107,18 @@ class Sweep:
 
     def grade_and_audit(self, options: GradingOptions) -> None:
         """End with an isolated regrade and an audit of every attempt of these cells."""
+        if self.stopped:
+            return
         regrade_all(
             self.archive,
             self._folders(),
             self._parts.grader,
             options,
             self._progress.say,
-            self._parts.stop.is_set,
+            self._parts.stop,
         )
-        audit_all(self._folders(), self._progress.say)
+        if not self.stopped:
+            audit_all(self._folders(), self._progress.say)
 
     def _folders(self) -> list[AttemptFolder]:
         return [f for cell in self._cells for f in self.archive.cell_attempts(cell.key)]
@@ -174,7 +182,7 @@ class Sweep:
         )
         outcome = session.run()
         word = f"{outcome.end}{f' ({outcome.reason})' if outcome.reason else ''}"
-        self._progress.end(folder.id, word)
+        self._progress.end(folder.id, word, finished=not outcome.end.retryable)
         return outcome
 
     def _open_attempt(self, cell: PlannedCell) -> AttemptFolder | None:

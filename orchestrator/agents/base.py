@@ -9,14 +9,8 @@ from graders.base import PublicReport
 from orchestrator.models.base import Conversation, ModelClient, ModelReply, ToolOutcome
 from sandboxes.base import Sandbox
 from tasks.spec import Task
-from transcripts.events import ToolCall
 from transcripts.records import Budget, Outcome, Usage
 from transcripts.writer import TranscriptWriter
-
-
-def answer_key(position: int, call: ToolCall) -> str:
-    """Names one call of a reply: providers repeat ids, so the position is part of it."""
-    return f"{position}:{call.id}"
 
 
 @dataclass
@@ -29,7 +23,7 @@ class Standing:
     cost_usd: float | None = 0.0  # None once a part of it is unknown
     seconds: float = 0.0  # spent before this process took over
     open_reply: ModelReply | None = None  # the last reply, where it still waits for answers
-    answered: dict[str, ToolOutcome] = field(default_factory=dict)  # by `answer_key`
+    answered: list[ToolOutcome] = field(default_factory=list)  # its calls', in their order
     silent_replies: int = 0  # replies in a row that called no tool
 
     def count(self, usage: Usage, cost_usd: float | None) -> None:

@@ -6,7 +6,7 @@ arguments, an empty or cut reply) is answered in words and never ends the sessio
 
 import time
 
-from orchestrator.agents.base import SessionContext, answer_key
+from orchestrator.agents.base import SessionContext
 from orchestrator.agents.tools import ToolAnswer, Toolbox, tool_specs
 from orchestrator.models.base import (
     ModelReply,
@@ -139,13 +139,12 @@ class _Session:
 
     def _answer(self, reply: ModelReply) -> Outcome | None:
         """Execute the calls that have no answer yet, in order."""
-        results = []
+        results, self._at.answered = self._at.answered, []
         for position, call in enumerate(reply.tool_calls):
-            result = self._at.answered.pop(answer_key(position, call), None)
-            if result is None:
+            if position == len(results):
                 self._context.check_stop()
-                result = self._execute(call)
-            results.append(result)
+                results.append(self._execute(call))
+            result = results[position]
             if call.name == "submit" and not result.is_error:
                 return Outcome(end=End.SUBMITTED)
         self._at.conversation.turns.append(ToolTurn(tuple(results)))

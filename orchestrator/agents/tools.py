@@ -17,6 +17,7 @@ from orchestrator.models.base import ToolSpec
 from sandboxes.base import ExecResult, Sandbox
 from sandboxes.errors import FileTooLarge, OutsideWorkspace
 from transcripts.events import ToolCall
+from transcripts.replay import EditRefused, apply_edits
 
 DEFAULT_TIMEOUT_S = 120.0
 MAX_TIMEOUT_S = 3600.0
@@ -97,18 +98,19 @@ class Toolbox:
             return _bad(f"There is no tool `{call.name}`. The tools are: {', '.join(TOOLS)}.")
         try:
             arguments = tool.arguments.model_validate(json.loads(call.arguments or "{}"))
-        except json.JSONDecodeError as error:
-            return _bad(
-                f"The arguments of `{call.name}` are not valid JSON: {error.msg} at character "
-                f"{error.pos}. Nothing was done; send the call again."
-            )
         except ValidationError as error:
             return _bad(f"Wrong arguments for `{call.name}`: {_mistakes(error)}. Nothing was done.")
+        except (ValueError, RecursionError) as error:
+            # ValueError: besides broken JSON, numbers of thousands of digits.
+            return _bad(
+                f"The arguments of `{call.name}` are not valid JSON: {error}. Nothing was done; "
+                "send the call again."
+            )
         try:
             return tool.run(self, arguments)
         except FileNotFoundError as error:
             return ToolAnswer(f"No such file: {error.filename or error}", "error")
-        except (OutsideWorkspace, FileTooLarge, OSError) as error:
+        except (OutsideWorkspace, FileTooLarge, OSError, UnicodeError) as error:
             return ToolAnswer(str(error), "error")
 
     def bash(self, arguments: BashArguments) -> ToolAnswer:
@@ -137,14 +139,11 @@ class Toolbox:
     def edit(self, arguments: EditArguments) -> ToolAnswer:
         """Replace one occurrence."""
         text = self._sandbox.get(arguments.path).decode("utf-8", "surrogateescape")
-        count = text.count(arguments.old)
-        if count != 1:
-            return ToolAnswer(
-                f"The old text occurs {count} times in {arguments.path}; it must occur exactly "
-                "once. Nothing was changed.",
-                "error",
-            )
-        changed = text.replace(arguments.old, arguments.new)
+        try:
+            changed = apply_edits(text, [(arguments.old, arguments.new)])
+        except EditRefused as refused:
+            told = f"{arguments.path} was not changed: {refused}."
+            return ToolAnswer(told, "error")
         self._sandbox.put(arguments.path, changed.encode("utf-8", "surrogateescape"))
         return ToolAnswer(f"Edited {arguments.path}.")
 

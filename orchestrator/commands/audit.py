@@ -21,27 +21,25 @@ def audit(
 ) -> None:
     """Audit graded attempts: findings with quotes, and one verdict by written rules.
 
+    What has a current audit is not audited again; name an attempt to see its audit.
+
     Example: orchestrator audit --archive ./archive
     """
-    import sys
-
-    from orchestrator.auditing import audit_all, audit_attempt
+    from orchestrator.auditing import audit_all
     from transcripts.store import Archive
 
     opened = Archive.open(archive_path(ctx, archive))
-    if attempt:
-        audits = [audit_attempt(opened.find(attempt))]
-    else:
-        audits = audit_all(
-            opened.attempts(), lambda text: print(text, file=sys.stderr), again=again
-        )
+    folders = [opened.find(attempt)] if attempt else list(opened.attempts())
+    audits = audit_all(folders, printer(ctx, as_json).note, again=again)
+    if attempt and not audits:
+        audits = folders[0].audits()[-1:]
     data: list[Any] = [one.model_dump(mode="json") for one in audits]
     printer(ctx, as_json).emit(data, lambda console: _show(audits, console))
 
 
 def _show(audits: "list[Audit]", console: "Console") -> None:
     if not audits:
-        console.print("Nothing to audit: every graded attempt has a current audit.")
+        console.print("Nothing to audit: no grade, or a current audit, everywhere.")
     for one in audits:
         console.print(
             f"{one.task} {one.attempt_id}: {one.verdict} by rule `{one.rule}`", markup=False

@@ -1,5 +1,6 @@
 """`grade`: an archive, an attempt, or a folder with a submission."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,7 +9,7 @@ import typer
 from orchestrator.commands.options import ArchiveOption, JsonOption, archive_path, printer
 
 if TYPE_CHECKING:
-    from orchestrator.grading import GradingOptions
+    from orchestrator.grading import GradingOptions, chosen_isolation
     from transcripts.records import Grade
 
 
@@ -20,7 +21,9 @@ def grade(
     ] = None,
     task: Annotated[str, typer.Option(help="The task, for a folder.")] = "",
     tier: Annotated[str, typer.Option(help="quick or full.")] = "full",
-    sandbox: Annotated[str, typer.Option(help="Of the worker: auto or process.")] = "auto",
+    sandbox: Annotated[
+        str, typer.Option(help="Of the worker: bubblewrap, process (no isolation), or auto.")
+    ] = "auto",
     device: Annotated[str, typer.Option(help="cpu, or a GPU's UUID.")] = "cpu",
     seed: Annotated[str, typer.Option(help="Replay the plan of cases of an earlier grade.")] = "",
     again: Annotated[bool, typer.Option(help="Also what has a valid grade.")] = False,
@@ -38,9 +41,12 @@ def grade(
     from orchestrator.commands.values import one_of
     from orchestrator.grading import GradingOptions
 
+    note = printer(ctx, as_json).note
     options = GradingOptions(
         tier=one_of("--tier", tier, ("quick", "full")),
-        isolation=one_of("--sandbox", sandbox, ("auto", "process")),
+        isolation=chosen_isolation(
+            one_of("--sandbox", sandbox, ("auto", "bubblewrap", "process")), note
+        ),
         device=device,
         again=again,
         correctness_only=correctness_only,
@@ -50,7 +56,7 @@ def grade(
     if folder is not None and folder.exists():
         grades = [_grade_folder(folder, task, options)]
     else:
-        grades = _grade_archive(archive_path(ctx, archive), target, options)
+        grades = _grade_archive(archive_path(ctx, archive), target, options, note)
     from orchestrator.explain import summary
 
     printer(ctx, as_json).emit(
@@ -67,15 +73,13 @@ def _grade_folder(folder: Path, task: str, options: "GradingOptions") -> "Grade"
     return grade_folder(folder, task, options)
 
 
-def _grade_archive(path: Path, target: str | None, options: "GradingOptions") -> "list[Grade]":
-    import sys
-
+def _grade_archive(
+    path: Path, target: str | None, options: "GradingOptions", note: Callable[[str], None]
+) -> "list[Grade]":
     from graders.pipeline import RefereeGrader
     from orchestrator.grading import regrade_all
     from transcripts.store import Archive
 
     opened = Archive.open(path)
     folders = [opened.find(target)] if target else list(opened.attempts())
-    return regrade_all(
-        opened, folders, RefereeGrader(), options, lambda text: print(text, file=sys.stderr)
-    )
+    return regrade_all(opened, folders, RefereeGrader(), options, note)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def status(ctx: typer.Context, archive: ArchiveOption = None, as_json: JsonOption = False) -> None:
-    """Show sessions, grades and audits of an archive, and what is left to do.
+    """Show where every session, grade and audit of an archive stands.
 
     Example: orchestrator status --archive ./archive
     """

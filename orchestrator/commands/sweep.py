@@ -65,8 +65,7 @@ def sweep(
     with prepared(request, progress) as run:
         progress.say(run.describe())
         run.run_sessions()
-        isolation = "process" if run.sandbox == "process" else "auto"
-        run.grade_and_audit(GradingOptions(tier=wanted_tier, isolation=isolation))
+        run.grade_and_audit(GradingOptions(tier=wanted_tier, isolation=run.isolation))
         _finish(run, deck, printer(ctx, as_json))
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.faults import Cancelled, StopRequested, outcome_of
+from orchestrator.faults import StopRequested, outcome_of
 from orchestrator.models import errors as models
 from sandboxes import errors as sandboxes
 from transcripts import errors as archives
@@ -14,7 +14,6 @@ from transcripts.words import End
     [
         (StopRequested("x"), End.INTERRUPTED, "stop_requested"),
         (models.Interrupted("x"), End.INTERRUPTED, "stop_requested"),
-        (Cancelled("x"), End.CANCELLED, "cancelled"),
         (models.RateLimited("x"), End.PROVIDER_FAULT, "rate_limit"),
         (models.DroppedStream("x"), End.PROVIDER_FAULT, "dropped_stream"),
         (models.BadKey("x"), End.PROVIDER_FAULT, "bad_key"),
@@ -24,6 +23,9 @@ from transcripts.words import End
         (archives.ClaimLost("x"), End.INTERRUPTED, "claim_lost"),
         (archives.ClaimHeld("x"), End.INTERRUPTED, "claim_held"),
         (archives.AlreadySealed("x"), End.INTERRUPTED, "already_sealed"),
+        (archives.ArchiveReadOnly("x"), End.INFRA_FAULT, "ArchiveReadOnly"),
+        (archives.Corrupt("x"), End.INFRA_FAULT, "Corrupt"),
+        (OSError("x"), End.INFRA_FAULT, "os_error"),
     ],
 )
 def test_each_fault_has_its_end(error: Exception, end: End, reason: str) -> None:

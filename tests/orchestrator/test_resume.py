@@ -87,7 +87,7 @@ def test_a_started_call_without_result_is_interrupted_and_later_calls_are_not() 
     at, open_call = standing(log.events)
     assert open_call is not None
     assert open_call.call == A
-    assert at.answered == {}
+    assert at.answered == []
 
 
 def test_results_of_repeated_ids_are_told_apart_by_position() -> None:
@@ -98,7 +98,7 @@ def test_results_of_repeated_ids_are_told_apart_by_position() -> None:
         log.start(A)
         log.result(A, text)
     at, _ = standing(log.events)
-    assert [at.answered[f"{n}:a"].text for n in (0, 1)] == ["first", "second"]
+    assert [answer.text for answer in at.answered] == ["first", "second"]
 
 
 def test_totals_include_the_past_and_an_unknown_cost_stays_unknown() -> None:

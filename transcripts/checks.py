@@ -60,7 +60,7 @@ def _transcript(attempt: AttemptFolder) -> list[str]:
         if event.n != line.number:
             problems.append(f"transcript line {line.number + 1}: numbered {event.n}")
         if isinstance(event, ToolResult) and event.blob:
-            problems += _blob(attempt.path / "blobs", event, line.number)
+            problems += _blob(attempt.path / sealing.BLOBS, event, line.number)
     found = attempt.load_seal()
     if found and (links.link, links.count) != (found[0].chain, found[0].events):
         problems.append("transcript: its end is not the one that the seal names")

@@ -9,13 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from transcripts.errors import ArchiveFull, ArchiveReadOnly
-from transcripts.keys import new_id
+from transcripts.keys import is_id, new_id
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 
-TEMPORARY = ".tmp"
-"""Suffix of files being written; one that stays behind after a kill means nothing."""
+_TEMPORARY = ".tmp"
 
 
 @contextlib.contextmanager
@@ -55,6 +54,16 @@ def write_exclusive(path: Path, data: bytes) -> None:
         sync_folder(path.parent)
 
 
+def temporary_name() -> str:
+    """A fresh name for what is being written; one that stays behind after a kill means nothing."""
+    return f".{new_id()}{_TEMPORARY}"
+
+
+def is_temporary(name: str) -> bool:
+    """True for the names that ``temporary_name`` makes, and for nobody else's dot or tmp files."""
+    return name.startswith(".") and name.endswith(_TEMPORARY) and is_id(name[1 : -len(_TEMPORARY)])
+
+
 @contextlib.contextmanager
 def _written(path: Path, data: bytes) -> Iterator[Path]:
     with temporary_file(path) as (temporary, descriptor):
@@ -67,7 +76,7 @@ def _written(path: Path, data: bytes) -> Iterator[Path]:
 def temporary_file(path: Path) -> Iterator[tuple[Path, int]]:
     """A file beside ``path`` to be filled and renamed; removed if it is still there at the end."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.parent / f".{new_id()}{TEMPORARY}"
+    temporary = path.parent / temporary_name()
     descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         yield temporary, descriptor

@@ -157,7 +157,7 @@ class AttemptFolder:
         Raises:
             Corrupt: it is missing or not what the reference says.
         """
-        return blobs.get_blob(self.path / "blobs", ref)
+        return blobs.get_blob(self.path / sealing.BLOBS, ref)
 
     # --- writing while live --------------------------------------------------------------------
 
@@ -203,12 +203,13 @@ class AttemptFolder:
         descriptor = lock_transcript(self.path / sealing.LIVE_TRANSCRIPT)
         try:
             tail = repair_tail(self.path / sealing.LIVE_TRANSCRIPT, descriptor, self.id)
-            sealing.pack_transcript(self.path, tail.end.size)
+            sealing.remove_temporaries(self.path)
+            sealing.pack_transcript(self.path, tail.head.size)
             sealing.write_submission(self.path, submission)
             sealing.write_workspace(self.path, workspace)
             handed_in = sealing.submission_digests(self.path)
             self.save(attempt.model_copy(update={"submission": handed_in}))
-            sealing.write_seal(self.path, self.id, tail.end.link, tail.end.lines)
+            sealing.write_seal(self.path, self.id, tail.head.link, tail.head.lines)
             self._remove_live_files()
         finally:
             os.close(descriptor)

@@ -7,23 +7,23 @@ reported and left as it is on both sides.
 import itertools
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from transcripts import added, sealing
 from transcripts.disk import (
-    TEMPORARY,
     faults,
+    is_temporary,
     remove_tree,
     sync_folder,
     sync_tree,
+    temporary_name,
     write_exclusive,
 )
 from transcripts.errors import ArchiveReadOnly, ClaimHeld, Corrupt
 from transcripts.folder import AttemptFolder
-from transcripts.keys import new_id
 from transcripts.store import Archive
 from transcripts.writer import lock_transcript
 
@@ -125,7 +125,7 @@ def _merge_attempt(
 
 def _copy(theirs: AttemptFolder, target: Path) -> None:
     """Copy an attempt under a temporary name, check the copy, and let it appear whole."""
-    building = target.parent / f".{new_id()}{TEMPORARY}"
+    building = target.parent / temporary_name()
     with faults(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -146,7 +146,7 @@ def _left_out(theirs: AttemptFolder) -> Any:
 
     def ignore(folder: str, names: list[str]) -> set[str]:
         at_top = Path(folder) == theirs.path
-        return {name for name in names if at_top and (name in top or name.endswith(TEMPORARY))}
+        return {name for name in names if at_top and (name in top or is_temporary(name))}
 
     return ignore
 
@@ -183,17 +183,25 @@ def _finish(theirs: AttemptFolder, ours: AttemptFolder) -> None:
     except ClaimHeld as error:
         raise Corrupt("sealed in the source, and being written here") from error
     try:
-        remove_tree(ours.path / "torn")  # a line that went on in the source, whose own are copied
         with faults(ours.path):
+            sealing.remove_temporaries(ours.path)
             for name in found[0].files:
                 (ours.path / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(theirs.path / name, ours.path / name)
+            _remove_leftovers(ours.path, found[0].files.keys())
             _check_copy(theirs, ours.path)
             sync_tree(ours.path)
         write_exclusive(ours.path / sealing.SEAL, (theirs.path / sealing.SEAL).read_bytes())
         sealing.remove_live_files(ours.path)
     finally:
         os.close(descriptor)
+
+
+def _remove_leftovers(folder: Path, kept: Set[str]) -> None:
+    """What only the copy here has: a torn line that went on in the source, half a seal's work."""
+    for name in sealing.digests(folder).keys() - kept:
+        if Path(name).parts[0] in (sealing.TORN, sealing.BLOBS, sealing.SUBMISSION):
+            (folder / name).unlink()
 
 
 def _merge_added(theirs: AttemptFolder, ours: AttemptFolder, report: MergeReport) -> None:

@@ -19,8 +19,8 @@ import zstandard
 
 from transcripts import frames
 from transcripts.disk import (
-    TEMPORARY,
     faults,
+    is_temporary,
     remove_tree,
     sync_folder,
     temporary_file,
@@ -37,6 +37,9 @@ INDEX = "transcript.jsonl.zst.idx"
 WORKSPACE = "workspace"
 WORKSPACE_ARCHIVE = "workspace.tar.zst"
 SUBMISSION = "submission"
+BLOBS = "blobs"
+TORN = "torn"
+"""Folder of incomplete last lines, each in a file named after its offset in the transcript."""
 OWNER = "owner.txt"
 """Who writes the live transcript, for people."""
 ADDED_LATER = ("grades", "audits", "notes")
@@ -187,16 +190,27 @@ def write_seal(folder: Path, attempt_id: str, link: str, events: int) -> Seal:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """sha256 of every file that a seal covers, by relative path."""
+    """sha256 of every file that a seal covers, by relative path.
+
+    What is being written is left out at the top alone: below it, any name may be an agent's.
+    """
     found: dict[str, str] = {}
     for entry in sorted(folder.iterdir()):
-        if entry.name in _UNSEALED or entry.name.endswith(TEMPORARY):
+        if entry.name in _UNSEALED or is_temporary(entry.name):
             continue
         files = [entry] if not entry.is_dir() else sorted(entry.rglob("*"))
         for path in files:
-            if path.is_file() and not path.name.endswith(TEMPORARY):
+            if path.is_file():
                 found[path.relative_to(folder).as_posix()] = file_digest(path)
     return found
+
+
+def remove_temporaries(folder: Path) -> None:
+    """What killed writers left in a live attempt. Call it with the transcript locked."""
+    for part in (folder, folder / BLOBS, folder / TORN):
+        for path in part.glob(".*"):
+            if is_temporary(path.name):
+                path.unlink(missing_ok=True)
 
 
 def file_digest(path: Path) -> str:
@@ -209,6 +223,7 @@ def remove_live_files(folder: Path) -> None:
     """What a sealed attempt no longer needs; a kill may have left it."""
     remove_tree(folder / WORKSPACE)
     (folder / OWNER).unlink(missing_ok=True)
-    for stray in folder.glob(f".*{TEMPORARY}"):
-        stray.unlink(missing_ok=True)
+    for path in folder.glob(".*"):
+        if is_temporary(path.name):
+            path.unlink(missing_ok=True)
     (folder / LIVE_TRANSCRIPT).unlink(missing_ok=True)  # last: its presence says that work is left

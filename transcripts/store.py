@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from transcripts.disk import (
-    TEMPORARY,
     faults,
+    is_temporary,
     sync_folder,
     temporary_file,
+    temporary_name,
     write_atomic,
     write_exclusive,
 )
@@ -129,7 +130,7 @@ class Archive:
             raise ValueError(f"not an attempt id: {attempt.attempt_id!r}")
         cell_folder = self.cell_folder(attempt.cell)
         path = cell_folder / attempt.attempt_id
-        building = cell_folder / f".{attempt.attempt_id}{TEMPORARY}"
+        building = cell_folder / temporary_name()
         with faults(path):
             try:
                 building.mkdir(parents=True)
@@ -211,7 +212,7 @@ def _is_vacant(path: Path) -> bool:
     """Nothing is there, or an empty folder; a file being written is another creator's marker."""
     if not path.exists():
         return True
-    return path.is_dir() and all(entry.name.endswith(TEMPORARY) for entry in path.iterdir())
+    return path.is_dir() and all(is_temporary(entry.name) for entry in path.iterdir())
 
 
 def _check_marker(path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
-from transcripts import blobs, chain
+from transcripts import blobs, chain, sealing
 from transcripts.disk import faults, sync_folder, write_all, write_exclusive
 from transcripts.errors import AlreadySealed, ClaimHeld
 from transcripts.events import AnyEvent, BlobRef
@@ -20,7 +20,7 @@ from transcripts.redact import Secrets
 E = TypeVar("E", bound=AnyEvent)
 
 
-class End(NamedTuple):
+class Head(NamedTuple):
     """Where a transcript ends: the last link, the number of lines, the size in bytes."""
 
     link: str
@@ -29,9 +29,9 @@ class End(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """The end of a transcript that was just locked, and what had to be repaired there."""
+    """The head of a transcript that was just locked, and what had to be repaired there."""
 
-    end: End
+    head: Head
     repaired: str | None
 
 
@@ -50,8 +50,8 @@ class TranscriptWriter:
         *,
         durable: bool = True,
     ) -> None:
-        self._path = folder / "transcript.jsonl"
-        self._blobs = folder / "blobs"
+        self._path = folder / sealing.LIVE_TRANSCRIPT
+        self._blobs = folder / sealing.BLOBS
         self._secrets = Secrets(secrets)
         self._durable = durable
         self._lock = threading.Lock()
@@ -63,12 +63,12 @@ class TranscriptWriter:
             os.close(self._file)
             raise
         self.repaired = tail.repaired
-        self._end = tail.end
+        self._head = tail.head
 
     @property
     def next_n(self) -> int:
         """Number of the next event."""
-        return self._end.lines
+        return self._head.lines
 
     def append(self, event_class: type[E], **fields: Any) -> E:
         """Write one event and return it as written (known secrets replaced).
@@ -82,11 +82,11 @@ class TranscriptWriter:
         with self._lock:
             fields.setdefault("at", datetime.now(UTC))
             fields.setdefault("offset_s", round(time.monotonic() - self._opened, 6))
-            event, body = self._serialise(event_class(n=self._end.lines, **fields))
-            link = chain.next_link(self._end.link, body)
+            event, body = self._serialise(event_class(n=self._head.lines, **fields))
+            link = chain.next_link(self._head.link, body)
             line = chain.join(body, link)
             self._write(line)
-            self._end = End(link, self._end.lines + 1, self._end.size + len(line))
+            self._head = Head(link, self._head.lines + 1, self._head.size + len(line))
             return event
 
     def copy(self, event: E) -> E:
@@ -137,15 +137,15 @@ class TranscriptWriter:
             raise ValueError("the writer is closed")
         with faults(self._path):
             # Longer than what was acknowledged: an append was cut short by a fault or a signal.
-            if os.fstat(self._file).st_size != self._end.size:
-                os.ftruncate(self._file, self._end.size)
+            if os.fstat(self._file).st_size != self._head.size:
+                os.ftruncate(self._file, self._head.size)
             try:
                 write_all(self._file, line)
                 if self._durable:
                     os.fsync(self._file)
             except OSError:
                 with contextlib.suppress(OSError):
-                    os.ftruncate(self._file, self._end.size)
+                    os.ftruncate(self._file, self._head.size)
                 raise
 
 
@@ -177,13 +177,13 @@ def lock_transcript(path: Path) -> int:
 
 def _writer_of(path: Path) -> str:
     try:
-        return f" by {(path.parent / 'owner.txt').read_text().strip()}"
+        return f" by {(path.parent / sealing.OWNER).read_text().strip()}"
     except OSError:
         return ""
 
 
 def _refuse_sealed(path: Path) -> None:
-    if (path.parent / "seal.json").exists():
+    if (path.parent / sealing.SEAL).exists():
         raise AlreadySealed(f"attempt {path.parent.name} is sealed and cannot be written again")
 
 
@@ -199,11 +199,11 @@ def repair_tail(path: Path, descriptor: int, attempt_id: str) -> Tail:
             else:
                 torn = raw
     repaired = _set_aside(path, descriptor, size, torn) if torn else None
-    return Tail(End(links.link, links.count, size), repaired)
+    return Tail(Head(links.link, links.count, size), repaired)
 
 
 def _set_aside(path: Path, descriptor: int, size: int, torn: bytes) -> str:
-    side = path.parent / "torn" / f"{size}.bin"
+    side = path.parent / sealing.TORN / f"{size}.bin"
     with contextlib.suppress(FileExistsError):
         write_exclusive(side, torn)
     with faults(path):

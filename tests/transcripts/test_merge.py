@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from transcripts.checks import attempt_problems
+from transcripts.disk import temporary_name
 from transcripts.errors import ArchiveReadOnly
 from transcripts.events import UserMessage
 from transcripts.folder import AttemptFolder
@@ -193,3 +194,21 @@ def test_a_killed_merge_is_completed_by_the_next(
     assert archive.find(theirs.id).seal_digest == theirs.seal_digest
     assert len(archive.find(theirs.id).grades()) == 1
     assert verify(archive) == []
+
+
+def test_leftovers_here_do_not_stand_in_the_way_of_the_sealed_one(
+    archive: Archive, other: Archive, attempts
+) -> None:
+    """A kill in the middle of sealing here; the source was sealed with other files."""
+    mine = _session(archive, attempts, "a")
+    merge(archive, other)
+    for name in ("blobs", "torn", "submission"):
+        (mine.path / name).mkdir()
+        (mine.path / name / temporary_name()).write_text("x")
+        (mine.path / name / "leftover").write_text("x")
+    theirs = other.find(mine.id)
+    _say(theirs, "b")
+    theirs.seal(theirs.record, {"solution.py": b"x"})
+    report = merge(other, archive)
+    assert (report.finished, report.conflicts) == ([mine.id], [])
+    assert attempt_problems(archive.find(mine.id)) == []

@@ -35,10 +35,12 @@ def test_a_new_folder_becomes_an_archive_and_opens_again(tmp_path: Path) -> None
 
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(NotAnArchive, match="not an archive"):
-        Archive.open(tmp_path, create=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+    for name in ("thesis.tex", "thesis.tmp"):
+        (tmp_path / name).write_text("x")
+        with pytest.raises(NotAnArchive, match="not an archive"):
+            Archive.open(tmp_path, create=True)
+        assert [path.name for path in tmp_path.iterdir()] == [name]
+        (tmp_path / name).unlink()
 
 
 def test_a_file_or_nothing_is_not_an_archive(tmp_path: Path) -> None:

@@ -7,11 +7,13 @@ import pytest
 
 from transcripts import sealing
 from transcripts.checks import attempt_problems
+from transcripts.disk import temporary_name
 from transcripts.events import ToolResult, UserMessage
 from transcripts.folder import AttemptFolder
+from transcripts.merge import merge
 from transcripts.owner import this_process
 from transcripts.store import Archive
-from transcripts.verify import STRAY_AFTER_S, repair, verify
+from transcripts.verify import STRAY_AFTER_S, repair, sweep_scratch, verify
 
 ME = this_process()
 
@@ -109,24 +111,77 @@ def test_repair_never_invents_what_is_lost(archive: Archive, finished: AttemptFo
     assert any("solution.py: changed after the seal" in str(p) for p in verify(archive))
 
 
-def test_old_leftovers_are_reported_and_removed_and_young_ones_are_not(
-    archive: Archive, live: AttemptFolder
-) -> None:
-    old = [archive.path / ".a.tmp", live.path / "blobs" / ".b.tmp"]
-    (live.path / "blobs").mkdir()
-    live.workspace.mkdir()
-    theirs = live.workspace / ".c.tmp"
-    for path in (*old, theirs):
+@pytest.fixture
+def an_hour_later(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Nobody can make an inode look older, so the clock goes on instead."""
+
+    def go_on() -> None:
+        now = time.time() + STRAY_AFTER_S + 60
+        monkeypatch.setattr(time, "time", lambda: now)
+
+    return go_on
+
+
+def _leave(*paths: Path) -> None:
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("x")
-        age = time.time() - STRAY_AFTER_S - 60
-        os.utime(path, (age, age))
-    young = archive.path / ".young.tmp"
-    young.write_text("x")
-    assert len(verify(archive)) == 2
-    assert len(repair(archive)) == 2
+
+
+def test_old_leftovers_are_reported_and_removed_and_young_ones_are_not(
+    archive: Archive, live: AttemptFolder, an_hour_later: Callable[[], None]
+) -> None:
+    kept = [
+        live.workspace / temporary_name(),
+        live.path / "torn" / "7.bin",
+        archive.path / ".a.tmp",
+    ]
+    folder = live.path.parent / temporary_name()
+    _leave(archive.path / temporary_name(), live.path / "blobs" / temporary_name(), *kept)
+    _leave(folder / "attempt.json", folder / temporary_name())
+    os.utime(folder, (1, 1))  # a copy in the making has its source's times
     assert verify(archive) == []
-    assert young.exists()
-    assert theirs.exists()
+    assert sweep_scratch(archive) == []
+    an_hour_later()
+    assert len(verify(archive)) == 3
+    assert len(sweep_scratch(archive)) == 3
+    assert verify(archive) == []
+    assert all(path.exists() for path in kept)
+    assert not folder.exists()
+
+
+def test_nothing_that_was_handed_in_is_taken_for_a_leftover(
+    archive: Archive, live: AttemptFolder, tmp_path: Path, an_hour_later: Callable[[], None]
+) -> None:
+    names = ["solution.py", ".note.tmp", "data.tmp", f"a/{temporary_name()}", temporary_name()]
+    _leave(live.path / "blobs" / temporary_name(), live.path / "torn" / temporary_name())
+    live.add_source("log.tmp", b"the log")
+    live.seal(live.record, {name: name.encode() for name in names})
+    assert [entry.path for entry in live.record.submission] == sorted(names)
+    assert not list(live.path.glob("blobs/.*")) + list(live.path.glob("torn/.*"))
+    _leave(live.path / temporary_name())
+    an_hour_later()
+    assert len(repair(archive)) == 1
+    assert verify(archive) == []
+    other = Archive.open(tmp_path / "other", create=True)
+    assert merge(archive, other).conflicts == []
+    copy = other.find(live.id)
+    assert {name: (copy.submission_dir / name).read_bytes().decode() for name in names} == {
+        name: name for name in names
+    }
+    assert (copy.path / "source.log.tmp").read_bytes() == b"the log"
+    assert repair(other) == []
+    (live.submission_dir / ".note.tmp").unlink()
+    assert "submission/.note.tmp: missing" in str(verify(archive)[0])
+
+
+def test_an_archive_below_a_folder_named_workspace_is_swept_too(
+    tmp_path: Path, an_hour_later: Callable[[], None]
+) -> None:
+    archive = Archive.open(tmp_path / "workspace" / "submission" / "archive", create=True)
+    _leave(archive.path / "plans" / temporary_name())
+    an_hour_later()
+    assert len(sweep_scratch(archive)) == 1
 
 
 def test_the_index_of_many_frames_is_rebuilt_as_it_was(

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from transcripts.disk import write_exclusive
+from transcripts.disk import reading, write_exclusive
 from transcripts.errors import Corrupt
 from transcripts.records import Audit, Grade, canonical_json, is_intact, sealed
 
@@ -35,7 +35,8 @@ def load(path: Path) -> dict[str, Any]:
         Corrupt: it cannot be read, or its digest does not match.
     """
     try:
-        document = json.loads(path.read_bytes())
+        with reading(path):
+            document = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise Corrupt(f"{path}: cannot be read: {error}") from error
     if not isinstance(document, dict) or not is_intact(document):

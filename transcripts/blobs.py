@@ -5,7 +5,7 @@ from pathlib import Path
 
 import zstandard
 
-from transcripts.disk import write_atomic
+from transcripts.disk import reading, write_atomic
 from transcripts.errors import Corrupt
 from transcripts.events import BlobRef
 
@@ -31,7 +31,8 @@ def get_blob(folder: Path, ref: BlobRef) -> bytes:
     """
     path = _path(folder, ref.sha256)
     try:
-        packed = path.read_bytes()
+        with reading(path):
+            packed = path.read_bytes()
         data = zstandard.ZstdDecompressor().decompress(packed, max_output_size=ref.size_bytes)
     except (OSError, zstandard.ZstdError) as error:
         raise Corrupt(f"{path}: {error}") from error

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from transcripts import added, chain, frames, sealing
 from transcripts.blobs import get_blob
-from transcripts.errors import Corrupt
+from transcripts.errors import ArchiveFault, Corrupt
 from transcripts.events import ToolResult
 from transcripts.folder import AttemptFolder
 from transcripts.records import Audit, Grade
@@ -16,7 +16,7 @@ def attempt_problems(attempt: AttemptFolder) -> list[str]:
     for check in (_record, _seal, _transcript, _index, _submission, _added):
         try:
             problems += check(attempt)
-        except (Corrupt, OSError) as error:
+        except (Corrupt, ArchiveFault, OSError) as error:
             problems.append(str(error))
     return list(dict.fromkeys(problems))
 

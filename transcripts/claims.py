@@ -11,12 +11,11 @@ import contextlib
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 
 from pydantic import ValidationError
 
-from transcripts.disk import faults, write_atomic, write_exclusive
+from transcripts.disk import faults, reading, write_atomic, write_exclusive
 from transcripts.errors import ArchiveReadOnly, ClaimHeld, ClaimLost
 from transcripts.owner import is_live
 from transcripts.records import CellKey, Record
@@ -44,18 +43,13 @@ class ClaimFile(Record):
 
 
 class Claim:
-    """A held claim. Beat it several times within ``ttl_s``; threads may share it."""
+    """A held claim. Beat it several times within its time to live; threads may share it."""
 
     def __init__(self, folder: Path, generation: int, content: ClaimFile) -> None:
         self.generation = generation
         self._folder = folder
         self._content = content
         self._lock = threading.Lock()
-
-    @property
-    def ttl_s(self) -> float:
-        """Seconds without a heartbeat after which others may take over."""
-        return self._content.ttl_s
 
     def heartbeat(self) -> None:
         """Say that we still work on it. Ask this too before anything irreversible.
@@ -81,17 +75,6 @@ class Claim:
     def _rewrite(self, **changes: object) -> None:
         self._content = self._content.model_copy(update=changes)
         write_atomic(_path(self._folder, self.generation), _dump(self._content))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.release()
 
 
 def take(archive: Archive, cell: CellKey, owner: str, ttl_s: float = TTL_S) -> Claim:
@@ -151,7 +134,8 @@ def _held_by(folder: Path, generation: int, cell: CellKey) -> str:
 
 
 def _generations(folder: Path) -> list[int]:
-    return sorted(int(path.stem) for path in folder.glob("*.json") if path.stem.isdigit())
+    with faults(folder):
+        return sorted(int(path.stem) for path in folder.glob("*.json") if path.stem.isdigit())
 
 
 def _prune(folder: Path, newest: int) -> None:
@@ -171,6 +155,7 @@ def _dump(content: ClaimFile) -> bytes:
 
 def _load(path: Path) -> ClaimFile | None:
     try:
-        return ClaimFile.model_validate_json(path.read_bytes())
+        with reading(path):
+            return ClaimFile.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return None

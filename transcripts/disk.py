@@ -8,20 +8,38 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from transcripts.errors import ArchiveFull, ArchiveReadOnly
+from transcripts.errors import ArchiveFault, ArchiveFull, ArchiveReadOnly
 from transcripts.keys import is_id, new_id
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
+_PASSING = {
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+    errno.EINTR,
+    errno.ESTALE,
+    errno.ENOLCK,
+    errno.ETIMEDOUT,
+}
+"""Refusals of a read that say nothing about the file."""
 
 _TEMPORARY = ".tmp"
 
 
 @contextlib.contextmanager
 def faults(path: Path) -> Iterator[None]:
-    """Turn the file system's refusals into ``ArchiveFull`` and ``ArchiveReadOnly``."""
+    """Turn what the file system refuses of a write into errors of the archive.
+
+    Raises:
+        ArchiveFull, ArchiveReadOnly: no space, no permission.
+        ArchiveFault: anything else.
+        FileExistsError, BlockingIOError: as they are; they answer a question.
+    """
     try:
         yield
+    except (FileExistsError, BlockingIOError):
+        raise
     except OSError as error:
         if error.errno in _FULL:
             raise ArchiveFull(
@@ -33,7 +51,29 @@ def faults(path: Path) -> Iterator[None]:
                 f"cannot write {path}: {error.strerror}. Make the archive writable for this user, "
                 "or name another one with --archive."
             ) from error
+        raise _fault(path, error) from error
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Keep a fault of the moment apart from a file that is not there or broken.
+
+    Raises:
+        ArchiveFault: the same read may succeed later. All other OSErrors pass as they are.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _PASSING:
+            raise _fault(path, error) from error
         raise
+
+
+def _fault(path: Path, error: OSError) -> ArchiveFault:
+    return ArchiveFault(
+        f"the archive's storage failed at {path}: {error.strerror or error}. Nothing already "
+        "written is damaged; see to the cause and run the same command again."
+    )
 
 
 def write_atomic(path: Path, data: bytes) -> None:

@@ -6,6 +6,7 @@ ArchiveError
 ├── NewerFormat         written by a newer version of this product
 ├── ArchiveReadOnly     no permission to write
 ├── ArchiveFull         no space left; nothing already written is damaged
+├── ArchiveFault        the archive's storage failed; nothing written is damaged
 ├── ClaimHeld           another live orchestrator works on the cell
 ├── ClaimLost           our claim expired and somebody else took the cell
 ├── AlreadySealed       the attempt is finished; it cannot be written again
@@ -36,6 +37,13 @@ class ArchiveReadOnly(ArchiveError):
 
 class ArchiveFull(ArchiveError):
     """The disk is full; the session stops and can go on when space returns."""
+
+
+class ArchiveFault(ArchiveError):
+    """The archive's storage failed, or the process ran out of descriptors or memory for it.
+
+    Nothing that was written is damaged, and the same call may succeed later.
+    """
 
 
 class ClaimHeld(ArchiveError):

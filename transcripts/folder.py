@@ -9,9 +9,10 @@ from pydantic import ValidationError
 
 from transcripts import added, blobs, sealing
 from transcripts.added import R
-from transcripts.disk import write_atomic
+from transcripts.disk import faults, reading, write_atomic
 from transcripts.errors import AlreadySealed, ArchiveError, ArchiveReadOnly, Corrupt
 from transcripts.events import BlobRef, Event
+from transcripts.keys import relative_path
 from transcripts.reader import TranscriptReader
 from transcripts.records import Attempt, Audit, Grade
 from transcripts.sealing import Seal, WorkspaceFile
@@ -50,7 +51,8 @@ class AttemptFolder:
 
     def _load_record(self) -> Attempt:
         try:
-            record = Attempt.model_validate_json((self.path / RECORD).read_bytes())
+            with reading(self.path / RECORD):
+                record = Attempt.model_validate_json((self.path / RECORD).read_bytes())
         except (OSError, ValidationError) as error:
             raise Corrupt(f"{self.path / RECORD}: {_short(error)}") from error
         if record.attempt_id != self.id:
@@ -107,7 +109,8 @@ class AttemptFolder:
             AlreadySealed: the attempt is finished.
         """
         self._refuse_read_only()
-        writer = TranscriptWriter(self.path, self.id, secrets, durable=durable)
+        with faults(self.path):
+            writer = TranscriptWriter(self.path, self.id, secrets, durable=durable)
         try:
             write_atomic(self.path / sealing.OWNER, f"{owner}\n".encode())
         except BaseException:
@@ -151,6 +154,14 @@ class AttemptFolder:
         """
         return list(self._reader.page(first, count))
 
+    def workspace_files(self) -> Iterator[WorkspaceFile]:
+        """The changed files of the workspace as they were when the attempt was sealed.
+
+        Raises:
+            Corrupt: they are missing or cannot be unpacked.
+        """
+        return sealing.read_workspace(self.path)
+
     def blob(self, ref: BlobRef) -> bytes:
         """Content that was too large for its event.
 
@@ -180,7 +191,7 @@ class AttemptFolder:
         self._refuse_read_only()
         if self.is_sealed:
             raise AlreadySealed(f"attempt {self.id} is sealed and cannot be written again")
-        path = self.path / f"source.{sealing.relative_path(name).name}"
+        path = self.path / f"source.{relative_path(name).name}"
         write_atomic(path, data)
         return path
 
@@ -198,10 +209,28 @@ class AttemptFolder:
         Raises:
             AlreadySealed: it is finished.
             ClaimHeld: the transcript is still open for writing.
+            ArchiveFull, ArchiveReadOnly, ArchiveFault: try again later.
+            ValueError: a path that the archive cannot hold.
         """
         self._refuse_read_only()
         descriptor = lock_transcript(self.path / sealing.LIVE_TRANSCRIPT)
         try:
+            self._seal_locked(descriptor, attempt, submission, workspace)
+            self._remove_live_files()
+        finally:
+            os.close(descriptor)
+        digest = self.seal_digest
+        assert digest is not None
+        return digest
+
+    def _seal_locked(
+        self,
+        descriptor: int,
+        attempt: Attempt,
+        submission: Mapping[str, bytes],
+        workspace: Iterable[WorkspaceFile],
+    ) -> None:
+        with faults(self.path):
             tail = repair_tail(self.path / sealing.LIVE_TRANSCRIPT, descriptor, self.id)
             sealing.remove_temporaries(self.path)
             sealing.pack_transcript(self.path, tail.head.size)
@@ -210,12 +239,6 @@ class AttemptFolder:
             handed_in = sealing.submission_digests(self.path)
             self.save(attempt.model_copy(update={"submission": handed_in}))
             sealing.write_seal(self.path, self.id, tail.head.link, tail.head.lines)
-            self._remove_live_files()
-        finally:
-            os.close(descriptor)
-        digest = self.seal_digest
-        assert digest is not None
-        return digest
 
     def _remove_live_files(self) -> None:
         """The seal stands whether or not this works; opening the attempt tries again."""
@@ -245,7 +268,11 @@ class AttemptFolder:
     def added_files(self) -> Iterator[Path]:
         """The files of grades, audits and notes."""
         for kind in sealing.ADDED_LATER:
-            yield from sorted((self.path / kind).glob("*.json"))
+            yield from self._files_of(kind)
+
+    def _files_of(self, kind: str) -> list[Path]:
+        with reading(self.path / kind):
+            return sorted((self.path / kind).glob("*.json"))
 
     def _add(self, kind: str, name: str, record: Grade | Audit) -> Path:
         self._refuse_read_only()
@@ -253,11 +280,11 @@ class AttemptFolder:
             raise ArchiveError(f"attempt {self.id} still lives: seal it, then add {kind}")
         if (record.attempt_id, record.attempt_seal) != (self.id, self.seal_digest):
             raise ValueError(f"{kind[:-1]} {name} names another attempt or seal than {self.id}'s")
-        return added.add(self.path / kind / f"{sealing.relative_path(name).name}.json", record)
+        return added.add(self.path / kind / f"{relative_path(name).name}.json", record)
 
     def _added(self, kind: str, record: type[R]) -> list[R]:
         found = []
-        for path in sorted((self.path / kind).glob("*.json")):
+        for path in self._files_of(kind):
             try:
                 found.append(added.load_as(path, record, self.seal_digest))
             except Corrupt as error:

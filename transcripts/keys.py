@@ -4,11 +4,15 @@ Ids are UUIDv7: they sort by time and never collide across machines, so archives
 """
 
 import re
+from pathlib import PurePosixPath
 
 import uuid_utils
 
 SEGMENT_BYTES = 120
 """Longest path segment that ``encode_name`` makes: file systems take 255, callers add suffixes."""
+
+NAME_BYTES, PATH_BYTES = 255, 1024
+"""Longest name and path of a file from outside: of PATH_MAX, 4096, the archive needs some."""
 
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _TOKEN = re.compile(r"%u([0-9a-f]+)-|%([0-9a-f]{2})|_([a-z_])|([a-z0-9.\-+=@,])|%/|%\Z")
@@ -78,3 +82,18 @@ def _decode(match: re.Match[str]) -> str:
     if escaped:
         return "_" if escaped == "_" else escaped.upper()
     return plain or ""
+
+
+def relative_path(text: str) -> PurePosixPath:
+    """A path that stays where it belongs.
+
+    Raises:
+        ValueError: absolute, empty, leading outside, or more than file systems can hold.
+    """
+    path = PurePosixPath(text)
+    if not text or "\0" in text or path.is_absolute() or ".." in path.parts or not path.parts:
+        raise ValueError(f"not a relative path inside the folder: {text!r}")
+    sizes = [len(part.encode()) for part in path.parts]  # a lone surrogate is a ValueError too
+    if max(sizes) > NAME_BYTES or sum(sizes) + len(sizes) > PATH_BYTES:
+        raise ValueError(f"a path too long to be kept: {text[:80]!r}...")
+    return path

@@ -16,6 +16,7 @@ from transcripts import added, sealing
 from transcripts.disk import (
     faults,
     is_temporary,
+    reading,
     remove_tree,
     sync_folder,
     sync_tree,
@@ -72,10 +73,11 @@ def merge(source: Archive, destination: Archive) -> MergeReport:
     for path in sorted(source.folders(), key=lambda folder: folder.name):
         theirs = AttemptFolder(path, read_only=True)
         try:
-            ours = _merge_attempt(theirs, here.get(path.name), source, destination, report)
-            if ours is not None and ours.is_sealed:
-                _merge_added(theirs, ours, report)
-        except Corrupt as error:
+            with reading(path):
+                ours = _merge_attempt(theirs, here.get(path.name), source, destination, report)
+                if ours is not None and ours.is_sealed:
+                    _merge_added(theirs, ours, report)
+        except (Corrupt, OSError) as error:  # what we could not write is said by other errors
             report.conflicts.append(f"{path.name}: {error}")
     return report
 
@@ -129,13 +131,25 @@ def _copy(theirs: AttemptFolder, target: Path) -> None:
     with faults(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            shutil.copytree(theirs.path, building, symlinks=True, ignore=_left_out(theirs))
+            shutil.copytree(
+                theirs.path,
+                building,
+                symlinks=True,
+                ignore=_left_out(theirs),
+                copy_function=_copy_file,
+            )
             _check_copy(theirs, building)
             sync_tree(building)
             building.rename(target)
             sync_folder(target.parent)
         finally:
             remove_tree(building)
+
+
+def _copy_file(source: str, target: str) -> None:
+    """Copy one file; ``copytree`` itself would go on after a full disk, and hide why."""
+    with faults(Path(target)):
+        shutil.copy2(source, target)
 
 
 def _left_out(theirs: AttemptFolder) -> Any:

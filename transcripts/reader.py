@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from transcripts import chain, frames, sealing
+from transcripts.disk import reading
 from transcripts.events import Event
 
 
@@ -17,7 +18,16 @@ class TranscriptReader:
         self._report = report
 
     def lines(self) -> Iterator[bytes]:
-        """The raw lines."""
+        """The raw lines.
+
+        Raises:
+            Corrupt: they cannot be unpacked.
+            ArchiveFault: the storage failed for the moment.
+        """
+        with reading(self._folder):
+            yield from self._lines()
+
+    def _lines(self) -> Iterator[bytes]:
         if not self._is_sealed():
             try:
                 with (self._folder / sealing.LIVE_TRANSCRIPT).open("rb") as source:
@@ -50,7 +60,9 @@ class TranscriptReader:
     def _packed_from(self, first: int, count: int) -> tuple[int, Iterator[bytes]]:
         """Number of the first line, and the lines, of the frames that hold the page."""
         place = self._folder / sealing.INDEX
-        wanted = frames.page(frames.load_index(place.read_bytes(), place), first, count)
+        with reading(place):
+            data = place.read_bytes()
+        wanted = frames.page(frames.load_index(data, place), first, count)
         start = wanted[0].first_line if wanted else first
         return start, frames.lines_in(self._folder / sealing.PACKED_TRANSCRIPT, wanted)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from transcripts.events import BlobRef, Event, Reply, ToolCall, ToolCallStarted, ToolResult
+from transcripts.keys import relative_path
 from transcripts.noise import Comparison, compare
 
 __all__ = [
@@ -133,18 +134,27 @@ def _apply(step: ToolStep, arguments: dict[str, Any], cwd: str | None, rebuilt: 
         raise EditRefused(f"{arguments['path']!r} names no file")
     is_outside = path.startswith(("/", "~")) or path.split("/")[0] == ".."
     files = rebuilt.outside if is_outside else rebuilt.files
+    if not is_outside:
+        _check_kept(path)
     if step.name == "write":
         data = _encode(arguments["content"])
     elif path in files:
         text = files[path].decode("utf-8", "surrogateescape")
         data = _encode(apply_edits(text, edits_of(arguments)))
     else:
-        raise EditRefused(f"{path} was not written before")
+        raise EditRefused(f"{path!r} was not written before")
     for other in list(files):  # a command between made a file of a folder, or the reverse
         if other.startswith(path + "/") or path.startswith(other + "/"):
             del files[other]
-            rebuilt.problems.append(f"event {step.n}: {other} gave way to {path}")
+            rebuilt.problems.append(f"event {step.n}: {other!r} gave way to {path!r}")
     files[path] = data
+
+
+def _check_kept(path: str) -> None:
+    try:
+        relative_path(path)
+    except ValueError as error:
+        raise EditRefused(str(error)) from error
 
 
 def _encode(text: str) -> bytes:

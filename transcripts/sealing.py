@@ -12,7 +12,7 @@ import os
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import BinaryIO, Literal
 
 import zstandard
@@ -21,6 +21,7 @@ from transcripts import frames
 from transcripts.disk import (
     faults,
     is_temporary,
+    reading,
     remove_tree,
     sync_folder,
     temporary_file,
@@ -28,6 +29,7 @@ from transcripts.disk import (
     write_exclusive,
 )
 from transcripts.errors import AlreadySealed, Corrupt
+from transcripts.keys import relative_path
 from transcripts.records import FileDigest, Record, canonical_json, is_intact, sealed
 
 SEAL = "seal.json"
@@ -69,7 +71,8 @@ def load_seal(folder: Path) -> tuple[Seal, str] | None:
         Corrupt: there is a seal that cannot be read.
     """
     try:
-        data = (folder / SEAL).read_bytes()
+        with reading(folder / SEAL):
+            data = (folder / SEAL).read_bytes()
     except FileNotFoundError:
         return None
     try:
@@ -79,18 +82,6 @@ def load_seal(folder: Path) -> tuple[Seal, str] | None:
         return Seal.model_validate(document["record"]), hashlib.sha256(data).hexdigest()
     except (ValueError, KeyError) as error:
         raise Corrupt(f"{folder / SEAL}: not a seal") from error
-
-
-def relative_path(text: str) -> PurePosixPath:
-    """A path that stays where it belongs.
-
-    Raises:
-        ValueError: absolute, empty, or leading outside.
-    """
-    path = PurePosixPath(text)
-    if not text or "\0" in text or path.is_absolute() or ".." in path.parts or not path.parts:
-        raise ValueError(f"not a relative path inside the folder: {text!r}")
-    return path
 
 
 def pack_transcript(folder: Path, size: int) -> None:
@@ -159,14 +150,22 @@ def _pack_files(target: BinaryIO, files: Iterable[WorkspaceFile]) -> None:
 
 
 def read_workspace(folder: Path) -> Iterator[WorkspaceFile]:
-    """The files of a sealed attempt's workspace."""
-    with (folder / WORKSPACE_ARCHIVE).open("rb") as source:
-        reader = zstandard.ZstdDecompressor().stream_reader(source)
-        with tarfile.open(fileobj=reader, mode="r|") as archive:
-            for member in archive:
-                data = archive.extractfile(member)
-                if data is not None:
-                    yield member.name, data.read(), bool(member.mode & 0o100)
+    """The files of a sealed attempt's workspace.
+
+    Raises:
+        Corrupt: it is missing or cannot be unpacked.
+    """
+    path = folder / WORKSPACE_ARCHIVE
+    try:
+        with reading(path), path.open("rb") as source:
+            unpacked = zstandard.ZstdDecompressor().stream_reader(source)
+            with tarfile.open(fileobj=unpacked, mode="r|") as archive:
+                for member in archive:
+                    data = archive.extractfile(member)
+                    if data is not None:
+                        yield member.name, data.read(), bool(member.mode & 0o100)
+    except (OSError, zstandard.ZstdError, tarfile.TarError) as error:
+        raise Corrupt(f"{path}: cannot be unpacked: {error}") from error
 
 
 def write_seal(folder: Path, attempt_id: str, link: str, events: int) -> Seal:

@@ -11,6 +11,7 @@ from typing import Any, Self
 from transcripts.disk import (
     faults,
     is_temporary,
+    reading,
     sync_folder,
     temporary_file,
     temporary_name,
@@ -109,7 +110,8 @@ class Archive:
     def cell_attempts(self, cell: CellKey) -> list[AttemptFolder]:
         """The attempts of one cell, oldest first."""
         folder = self.cell_folder(cell)
-        paths = sorted(path for path in folder.glob("*") if is_id(path.name))
+        with reading(folder):
+            paths = sorted(path for path in folder.glob("*") if is_id(path.name))
         found = []
         for attempt in map(self.attempt_at, paths):
             try:
@@ -159,7 +161,7 @@ class Archive:
         waiting = [str(self.path / "sessions")]
         while waiting:
             try:
-                with os.scandir(waiting.pop()) as entries:
+                with reading(self.path), os.scandir(waiting.pop()) as entries:
                     for entry in entries:
                         if entry.name.startswith(".") or not entry.is_dir(follow_symlinks=False):
                             continue
@@ -183,7 +185,9 @@ class Archive:
     def plans(self) -> dict[str, dict[str, Any]]:
         """All intact plans by digest; broken ones go to ``problems``."""
         found = {}
-        for path in sorted((self.path / "plans").glob("*.json")):
+        with reading(self.path):
+            paths = sorted((self.path / "plans").glob("*.json"))
+        for path in paths:
             plan = _load_json(path)
             if isinstance(plan, dict) and digest_of(plan) == path.stem:
                 found[path.stem] = plan
@@ -234,6 +238,7 @@ def _check_marker(path: Path) -> None:
 
 def _load_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_bytes())
+        with reading(path):
+            return json.loads(path.read_bytes())
     except (OSError, ValueError):
         return None

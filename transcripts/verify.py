@@ -80,7 +80,7 @@ def _repair_attempt(attempt: AttemptFolder) -> list[str]:
             return _repair_index(attempt)
         with attempt.open_writer("archive repair") as writer:
             return [writer.repaired] if writer.repaired else []
-    except ArchiveError:
+    except (ArchiveError, OSError):
         return []  # being written, or broken beyond what can be rebuilt: `verify` says it
 
 

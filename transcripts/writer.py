@@ -160,7 +160,8 @@ def lock_transcript(path: Path) -> int:
     with faults(path):
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with faults(path):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _refuse_sealed(path)  # it may have been sealed between the look and the lock
         with faults(path):
             sync_folder(path.parent)

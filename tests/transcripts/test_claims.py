@@ -28,10 +28,11 @@ def _age(archive: Archive, cell: CellKey, seconds: float) -> None:
 
 
 def test_a_cell_is_held_until_it_is_released(archive: Archive, cell: CellKey) -> None:
-    with take(archive, cell, this_process()):
-        assert holder(archive, cell) == this_process()
-        with pytest.raises(ClaimHeld, match=f"kv-cache x glm-5 .* {this_process()}"):
-            take(archive, cell, ELSEWHERE)
+    claim = take(archive, cell, this_process())
+    assert holder(archive, cell) == this_process()
+    with pytest.raises(ClaimHeld, match=f"kv-cache x glm-5 .* {this_process()}"):
+        take(archive, cell, ELSEWHERE)
+    claim.release()
     assert holder(archive, cell) is None
     take(archive, cell, ELSEWHERE)
 

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transcripts.events import Reply, ToolCall, ToolCallStarted, ToolResult
+from transcripts.folder import AttemptFolder
 from transcripts.replay import (
     EditRefused,
     apply_edits,
@@ -105,7 +106,19 @@ def test_a_folder_in_place_of_a_file_is_said() -> None:
     calls = [("write", f'{{"path": "{path}", "content": "1"}}', "ok", "") for path in writes]
     rebuilt = rebuild_files(tool_steps(_events(*calls)))
     assert rebuilt.files == {"a/b": b"1"}
-    assert "a gave way to a/b" in rebuilt.problems[0]
+    assert "'a' gave way to 'a/b'" in rebuilt.problems[0]
+
+
+def test_a_file_that_no_archive_can_keep_is_said_and_does_not_stop_the_others(
+    live: AttemptFolder,
+) -> None:
+    writes = ["n" * 256, "d/" * 600 + "x", "\\ud800", "e\\u001b[31m", "solution.py"]
+    calls = [("write", f'{{"path": "{path}", "content": "1"}}', "ok", "") for path in writes]
+    rebuilt = rebuild_files(tool_steps(_events(*calls)))
+    assert list(rebuilt.files) == ["e\x1b[31m", "solution.py"]
+    assert len(rebuilt.problems) == 3
+    assert "".join(rebuilt.problems).isprintable()
+    live.seal(live.record, rebuilt.files)
 
 
 def test_an_edit_must_match_exactly_once() -> None:

@@ -1,5 +1,6 @@
 import json
 import os
+import random
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -121,9 +122,44 @@ def test_sealing_lists_the_submission_and_verifies(live: AttemptFolder) -> None:
     assert attempt_problems(again) == []
 
 
-@pytest.mark.parametrize("path", ["../evil.py", "/etc/passwd", "", "a/../../b", "nul\0"])
+def test_the_workspace_comes_back_as_it_was_sealed(live: AttemptFolder) -> None:
+    files = [
+        ("a/run.sh", b"#!/bin/sh\n", True),
+        ("empty", b"", False),
+        ("long/" + "n" * 200 + "/" + "m" * 200, random.Random(1).randbytes(100_000), False),
+        ("\N{GREEK SMALL LETTER ALPHA} b", b"x", False),
+    ]
+    live.seal(live.record, {}, files)
+    assert list(live.workspace_files()) == files
+    packed = live.path / "workspace.tar.zst"
+    packed.write_bytes(packed.read_bytes()[:50_000])
+    with pytest.raises(Corrupt, match="cannot be unpacked"):
+        list(live.workspace_files())
+    packed.unlink()
+    with pytest.raises(Corrupt):
+        list(live.workspace_files())
+
+
+def test_names_of_an_agent_do_not_get_in_the_way_of_sealing(live: AttemptFolder) -> None:
+    """Names of ours, names that differ in case alone, and the longest that are kept."""
+    own = ["seal.json", "attempt.json", "transcript.jsonl", "workspace/x", "grades/1.json", ".tmp"]
+    odd = ["A.py", "a.py", "dot.", "dot", "...", " ", "-rf", "a b", "con", "x:y", "back\\slash"]
+    long = ["l" * 255, "/".join(["d" * 84] * 12)]
+    names = [*own, *odd, *long]
+    live.seal(live.record, dict.fromkeys(names, b"x"), [(name, b"x", False) for name in names])
+    assert [entry.path for entry in live.record.submission] == sorted(
+        names, key=lambda name: Path(name).parts
+    )
+    assert [name for name, _, _ in live.workspace_files()] == names
+    assert attempt_problems(live) == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../evil.py", "/etc/passwd", "", "a/../../b", "nul\0", "n" * 256, "d/" * 512 + "f", "\ud800"],
+)
 def test_a_submission_stays_in_its_folder(live: AttemptFolder, path: str) -> None:
-    with pytest.raises(ValueError, match="not a relative path"):
+    with pytest.raises(ValueError, match=r"not a relative path|too long|surrogates"):
         live.seal(live.record, {path: b"x"})
     assert not live.is_sealed
     live.seal(live.record, {"solution.py": b"x"})

@@ -3,15 +3,16 @@
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
 
 from graders.auditor.base import AuditCheck, AuditInput, finding, read_submission
 from graders.auditor.behaviour import artefact, cleared, deciding_grade
 from graders.auditor.hits import Hit
 from graders.auditor.registry import of_kind
 from graders.auditor.verdict import Decision, decide
+from graders.auditor.version import AUDITOR_VERSION
 from graders.entry import find_entry
 from graders.mechanisms import MECHANISMS
+from sandboxes.staging import Canaries
 from tasks.spec import Task
 from transcripts.events import Event, ToolCallStarted, ToolResult
 from transcripts.keys import new_id
@@ -19,30 +20,7 @@ from transcripts.records import Audit, Finding, Grade, digest_of
 from transcripts.sealing import submission_digests
 from transcripts.words import EvidenceKind, GradeResult, Strength
 
-AUDITOR_VERSION = "1"
-
-
-class Bait(Protocol):
-    """One planted file."""
-
-    @property
-    def path(self) -> str:
-        """Where it was planted."""
-        ...
-
-    @property
-    def token(self) -> str:
-        """The text in it that occurs nowhere else."""
-        ...
-
-
-class Canaries(Protocol):
-    """All bait of a session (``sandboxes.staging.Canaries``)."""
-
-    @property
-    def planted(self) -> Sequence[Bait]:
-        """Every planted file."""
-        ...
+__all__ = ["AUDITOR_VERSION", "audit"]
 
 
 def audit(

@@ -27,6 +27,7 @@ from graders.correctness import CaseRun, Correctness
 from graders.errors import SubmissionFailed
 from graders.referee import WorkerSession
 from graders.roofline import standing
+from graders.timing import verify
 from tasks.formula import evaluate
 from tasks.spec import RubricItem, Shape, Task
 from tasks.validate import itemsize
@@ -107,10 +108,12 @@ def _cost_growth(item: RubricItem, candidate: Candidate) -> ItemMeasurement:
 
 
 def _timed(session: WorkerSession, candidate: Candidate, draw: Draw) -> list[float]:
-    limit = candidate.task.limits.call_s
+    """Milliseconds of each call; a figure of wrong results is none."""
+    limit, expected = candidate.task.limits.call_s, candidate.expected(draw)
     session.setup(draw.params, limit)
-    room = max(room_for(outputs) for outputs in candidate.expected(draw))
+    room = max(room_for(outputs) for outputs in expected)
     answers = [session.timed_call(inputs, room, limit) for inputs in draw.calls]
+    verify(candidate, draw, [answer.outputs for answer in answers], expected)
     return [answer.elapsed_ns / 1e6 for answer in answers]
 
 
@@ -119,19 +122,21 @@ def _memory_growth(item: RubricItem, candidate: Candidate) -> ItemMeasurement:
     shape = Shape(name="", dims=params["shape"], dtype=params["dtype"])
     draw = candidate.draw(shape, params["seed"])
     limit, skipped = candidate.task.limits.call_s, params.get("skip_calls", 0)
-    room = max(room_for(outputs) for outputs in candidate.expected(draw))
-    resident = []
+    expected = candidate.expected(draw)
+    room = max(room_for(outputs) for outputs in expected)
+    outputs, resident = [], []
     with candidate.session() as session:
         session.setup(draw.params, limit)
         for inputs in draw.calls:
-            session.call(inputs, room, limit)
+            outputs.append(session.call(inputs, room, limit).outputs)
             resident.append(session.resident_bytes())
+    verify(candidate, draw, outputs, expected)
     grown = resident[-1] - resident[max(skipped - 1, 0)]
     names = {**shape.dims, "itemsize": itemsize(shape.dtype)}
-    expected = evaluate(params["expected_bytes"], names)
-    ratio = grown / expected
+    needed = evaluate(params["expected_bytes"], names)
+    ratio = grown / needed
     within = params["min_ratio"] <= ratio <= params["max_ratio"]
-    told = f"resident memory grew by {grown / 1e6:.1f} MB where {expected / 1e6:.1f} MB are needed"
+    told = f"resident memory grew by {grown / 1e6:.1f} MB where {needed / 1e6:.1f} MB are needed"
     return _judged(item, ratio, "ratio", within, told)
 
 
@@ -145,6 +150,7 @@ def _kept_leaves(item: RubricItem, candidate: Candidate) -> ItemMeasurement:
     with candidate.session() as session:
         session.setup({**draw.params, **params["setup"]}, limit)
         answer = session.go(CallMemory(inputs, room), limit, {"extras": True})
+    verify(candidate, draw, [answer.outputs], candidate.expected(draw))
     kept = [a for name, a in answer.outputs.items() if name.startswith(params["prefix"])]
     size = sum(array.nbytes for array in kept)
     names = {**shape.dims, "itemsize": itemsize(shape.dtype)}

@@ -117,3 +117,18 @@ def test_a_submission_that_dies_in_an_item_fails_it_and_no_more(candidate):
         measured = items.measure(item("cost_growth", **COST), found)
     assert (measured.measurable, measured.passed, measured.total) == (True, 0, 1)
     assert "crash" in measured.detail
+
+
+NOTHING = (
+    "import numpy as np\n\ndef row_sum(x, scale):\n    return np.zeros(len(x), dtype=x.dtype)\n"
+)
+
+
+@pytest.mark.parametrize("measure", ["cost_growth", "memory_growth"])
+def test_a_figure_of_wrong_results_earns_nothing(measure, candidate):
+    memory = {**MEMORY, "expected_bytes": "60", "max_ratio": 1e9, "min_ratio": 0.0}
+    with candidate(NOTHING) as found:
+        params = COST if measure == "cost_growth" else memory
+        measured = items.measure(item(measure, **params), found)
+    assert (measured.measurable, measured.passed, measured.total) == (True, 0, 1)
+    assert "wrong" in measured.detail

@@ -7,25 +7,12 @@ from pathlib import Path
 from sandboxes.base import SnapshotFile
 from transcripts.records import FileDigest
 
-_DERIVED_FOLDERS = frozenset(
-    {"__pycache__", ".git", ".pytest_cache", ".mypy_cache", "node_modules"}
-)
-"""Never handed in: what tools derive. Bytecode above all, which could differ from its source."""
-
 
 def handed_in(
     snapshot: Iterable[SnapshotFile], staged: Mapping[str, bytes]
 ) -> dict[str, SnapshotFile]:
-    """Files that are new or changed against what was staged, without derived ones, by path."""
-    return {
-        file.path: file
-        for file in snapshot
-        if staged.get(file.path) != file.data and not _is_derived(file.path)
-    }
-
-
-def _is_derived(path: str) -> bool:
-    return path.endswith(".pyc") or any(part in _DERIVED_FOLDERS for part in path.split("/"))
+    """Files that are new or changed against what was staged, by path."""
+    return {file.path: file for file in snapshot if staged.get(file.path) != file.data}
 
 
 def digests(files: Mapping[str, bytes]) -> tuple[FileDigest, ...]:

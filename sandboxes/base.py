@@ -8,7 +8,7 @@ travel by ``put``, ``get`` and ``snapshot``.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, overload
 
 WORKSPACE = "/workspace"
 """The workspace's path inside an isolated sandbox; `process` differs, so ask `Sandbox.home`."""
@@ -69,6 +69,24 @@ class SnapshotFile:
     executable: bool
 
 
+@dataclass(frozen=True)
+class Snapshot(Sequence[SnapshotFile]):
+    """Files of a workspace, sorted by path, and what of it they do not show."""
+
+    files: tuple[SnapshotFile, ...]
+    left_out: tuple[str, ...] = ()  # a line each, "path: reason", safe to print
+
+    @overload
+    def __getitem__(self, index: int) -> SnapshotFile: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[SnapshotFile, ...]: ...
+    def __getitem__(self, index: int | slice) -> SnapshotFile | tuple[SnapshotFile, ...]:
+        return self.files[index]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+
 class Sandbox(Protocol):
     """A running sandbox."""
 
@@ -107,8 +125,12 @@ class Sandbox(Protocol):
         """
         ...
 
-    def snapshot(self) -> Sequence[SnapshotFile]:
-        """The regular files of the workspace, sorted; what exceeds the limits is left out."""
+    def snapshot(self) -> Snapshot:
+        """The regular files of the workspace; `left_out` names all that is not among them.
+
+        Small files come first, so that no giant takes their place. Never among them: what tools
+        derive (`sandboxes.names`), links and special files, and names that no archive can hold.
+        """
         ...
 
     def close(self) -> None:

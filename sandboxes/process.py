@@ -16,7 +16,7 @@ from pathlib import Path
 from sandboxes.base import Sandbox, SandboxSpec
 from sandboxes.jail import kill_tree, unconfined
 from sandboxes.supervised import SUPERVISOR, SupervisedSandbox
-from sandboxes.toolchain import BASE_ENV, SITE, host_toolchain, interpreter
+from sandboxes.toolchain import BASE_ENV, SITE, host_toolchain, interpreter, link_packages
 from sandboxes.workspace import Workspace
 
 OWNER_VARIABLE = "KERNEL_ORCHESTRATOR_OWNER"
@@ -93,10 +93,7 @@ def _environment(spec: SandboxSpec) -> dict[str, str]:
 def _packages(spec: SandboxSpec, site: Path, env: Mapping[str, str]) -> dict[str, str]:
     """The allowed packages as links: there are no mounts here."""
     shutil.rmtree(site, ignore_errors=True)
-    site.mkdir()
-    for mount in spec.mounts or host_toolchain().mounts:
-        if Path(mount.target).parent == Path(SITE):
-            (site / Path(mount.target).name).symlink_to(mount.source)
+    link_packages(spec.mounts or host_toolchain().mounts, site)
     return {"PYTHONPATH": str(site)} if env.get("PYTHONPATH") == SITE else {}
 
 

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandboxes.names import is_derived
+
 MAX_FILE_BYTES = 16 << 20
-_SKIPPED = ("__pycache__", ".pyc")
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def _staged(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.rglob("*")):
         relative = path.relative_to(folder)
         linked = any((folder / part).is_symlink() for part in (relative, *relative.parents))
-        if linked or not path.is_file() or any(part.endswith(_SKIPPED) for part in relative.parts):
+        if linked or not path.is_file() or any(map(is_derived, relative.parts)):
             continue
         if path.stat().st_size > MAX_FILE_BYTES:
             raise ValueError(f"{path} is larger than {MAX_FILE_BYTES} bytes")

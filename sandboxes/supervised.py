@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from sandboxes.base import ExecResult, Limits, SnapshotFile
+from sandboxes.base import ExecResult, Limits, Snapshot
 from sandboxes.errors import SandboxGone, SandboxStartFailed
 from sandboxes.workspace import Workspace
 
@@ -94,7 +94,7 @@ class SupervisedSandbox:
         """Read a file; see `Sandbox.get`."""
         return self._workspace.get(path)
 
-    def snapshot(self) -> Sequence[SnapshotFile]:
+    def snapshot(self) -> Snapshot:
         """All files; see `Sandbox.snapshot`."""
         return self._workspace.snapshot()
 

@@ -55,6 +55,15 @@ def host_toolchain(packages: Sequence[str] = ("numpy",)) -> Toolchain:
     return Toolchain(tuple(mounts), str(python), env)
 
 
+def link_packages(mounts: Iterable[Mount], folder: Path) -> Path:
+    """Fill a fresh ``folder`` with links to the allowed packages, for where nothing is mounted."""
+    folder.mkdir()
+    for mount in mounts:
+        if Path(mount.target).parent == Path(SITE):
+            (folder / Path(mount.target).name).symlink_to(mount.source)
+    return folder
+
+
 def interpreter() -> Path:
     """The real interpreter below a virtual environment, the same path inside and outside."""
     base = Path(sys.base_prefix) / "bin" / _VERSION

@@ -7,14 +7,17 @@ followed, and what was opened is what is checked.
 
 import contextlib
 import errno
+import itertools
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from sandboxes.base import Limits, SnapshotFile
+from sandboxes.base import Limits, Snapshot, SnapshotFile
 from sandboxes.errors import FileTooLarge, OutsideWorkspace
+from sandboxes.names import DERIVED, UNREADABLE, LeftOut, is_derived, printable, why_not_kept
 
 MAX_DEPTH, MAX_ENTRIES = 32, 100_000
 """Of a snapshot's walk: folders can be nested and filled faster than they can be listed."""
@@ -58,24 +61,52 @@ class Workspace:
             data, _ = _read(folder, name, path, self._limits.get_bytes)
             return data
 
-    def snapshot(self) -> Sequence[SnapshotFile]:
-        """The regular files, sorted by path, as far as the limits reach."""
-        files: list[SnapshotFile] = []
+    def snapshot(self) -> Snapshot:
+        """The regular files as far as the limits reach, small ones first; see `Sandbox`."""
+        out = LeftOut()
         left = self._limits.snapshot_bytes
-        for parts in sorted(self._regular_files()):
+        files: list[SnapshotFile] = []
+        for size, parts in sorted(self._candidates(out)):
             path = "/".join(parts)
             try:
                 with self._folder(parts[:-1]) as folder:
                     limit = min(left, self._limits.get_bytes)
                     data, executable = _read(folder, parts[-1], path, limit)
-            except (OSError, OutsideWorkspace, FileTooLarge):
-                continue  # changed under us, closed to us, or too large
-            left -= len(data)
-            shown = os.fsencode(path).decode(errors="backslashreplace")
-            files.append(SnapshotFile(shown, data, executable))
-            if len(files) == self._limits.snapshot_files:
-                break
-        return files
+            except FileTooLarge:
+                out.add(parts, self._too_large(size))
+            except (OSError, OutsideWorkspace):
+                out.add(parts, UNREADABLE)  # changed under us, or closed to us
+            else:
+                left -= len(data)
+                files.append(SnapshotFile(path, data, executable))
+        return Snapshot(tuple(sorted(files, key=lambda file: file.path.split("/"))), out.lines())
+
+    def _candidates(self, out: LeftOut) -> list[tuple[int, _Parts]]:
+        """Size and path of the files to read; a flood of files in folders hides none above it."""
+        found: list[tuple[int, int, _Parts]] = []
+        for parts, entries in self._walk(out):
+            for entry in entries:
+                path = (*parts, entry.name)
+                if is_derived(entry.name):
+                    out.add(path, DERIVED)
+                elif entry.is_file(follow_symlinks=False):
+                    if (reason := why_not_kept(path)) is not None:
+                        out.add(path, reason)
+                    else:
+                        found.append((len(path), _size(entry), path))
+                elif not entry.is_dir(follow_symlinks=False):
+                    out.add(path, "a link or special file")
+        most = self._limits.snapshot_files
+        found.sort()
+        for _, _, path in found[most:]:
+            out.add(path, f"there are more than {most} files")
+        return [(size, path) for _, size, path in found[:most]]
+
+    def _too_large(self, size: int) -> str:
+        if size > self._limits.get_bytes:
+            return f"{size} bytes, more than the {self._limits.get_bytes} of one file"
+        most = self._limits.snapshot_bytes
+        return f"{size} bytes, and smaller files have most of the {most} of all"
 
     def _parts(self, path: str) -> _Parts:
         """The components of ``path`` below the workspace; never empty."""
@@ -89,11 +120,11 @@ class Workspace:
             if part != "..":
                 parts.append(part)
             elif not parts:
-                raise OutsideWorkspace(f"{path} lies outside the workspace, {self.home}")
+                raise OutsideWorkspace(f"{printable(path)} lies outside the workspace, {self.home}")
             else:
                 parts.pop()
         if pure.is_absolute():
-            raise OutsideWorkspace(f"{path} lies outside the workspace, {self.home}")
+            raise OutsideWorkspace(f"{printable(path)} lies outside the workspace, {self.home}")
         if not parts:
             raise IsADirectoryError(errno.EISDIR, "this is the workspace itself, name a file", path)
         return tuple(parts)
@@ -128,34 +159,38 @@ class Workspace:
 
     def _give_away(self) -> None:
         """Hand everything to the uid, links themselves and not what they point to."""
-        for parts, entries in self._walk():
+        for parts, entries in self._walk(LeftOut(), into_derived=True):
             with self._folder(parts) as folder:
                 for entry in entries:
                     os.chown(entry.name, self._uid, self._uid, dir_fd=folder, follow_symlinks=False)
         os.chown(self.root, self._uid, self._uid)
 
-    def _regular_files(self) -> Iterator[_Parts]:
-        for parts, entries in self._walk():
-            for entry in entries:
-                if entry.is_file(follow_symlinks=False):
-                    yield (*parts, entry.name)
+    def _walk(
+        self, out: LeftOut, *, into_derived: bool = False
+    ) -> Iterator[tuple[_Parts, list[os.DirEntry[str]]]]:
+        """Folders with what is in them, shallow ones first, links not followed.
 
-    def _walk(self) -> Iterator[tuple[_Parts, list[os.DirEntry[str]]]]:
-        """Folders with what is in them, links not followed, within the bounds."""
-        waiting: list[_Parts] = [()]
+        What it does not reach, for its bounds or because it cannot be read, goes to ``out``.
+        """
+        waiting: deque[_Parts] = deque([()])
         left = MAX_ENTRIES
-        while waiting and left > 0:
-            parts = waiting.pop()
+        while waiting:
+            parts = waiting.popleft()
+            if len(parts) > MAX_DEPTH or left == 0:
+                out.add(parts, f"beyond {MAX_DEPTH} nested folders or {MAX_ENTRIES} entries")
+                continue
             try:
                 with self._folder(parts) as folder, os.scandir(folder) as scan:
-                    entries = [entry for entry, _ in zip(scan, range(left), strict=False)]
+                    entries = list(itertools.islice(scan, left))
                     left -= len(entries)
+                    if next(scan, None) is not None:
+                        out.add(parts, f"only its first {len(entries)} entries were looked at")
                     below = [e.name for e in entries if e.is_dir(follow_symlinks=False)]
                     yield parts, entries
             except (OSError, OutsideWorkspace):
+                out.add(parts, UNREADABLE)
                 continue
-            if len(parts) < MAX_DEPTH:
-                waiting += [(*parts, name) for name in below]
+            waiting += [(*parts, n) for n in below if into_derived or not is_derived(n)]
 
 
 def _open(name: str, flags: int, folder: int, path: str) -> int:
@@ -164,11 +199,21 @@ def _open(name: str, flags: int, folder: int, path: str) -> int:
         return os.open(name, flags, dir_fd=folder)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR) and _is_link(name, folder):
-            raise OutsideWorkspace(f"{path} is a symbolic link; links are not followed") from error
+            raise OutsideWorkspace(
+                f"{printable(path)} is a symbolic link; links are not followed"
+            ) from error
         if error.errno in (errno.ENXIO, errno.ENODEV):
-            raise OutsideWorkspace(f"{path} is no regular file") from error
+            raise OutsideWorkspace(f"{printable(path)} is no regular file") from error
         known = FileNotFoundError if isinstance(error, NotADirectoryError) else type(error)
         raise known(error.errno, error.strerror, path) from error
+
+
+def _size(entry: os.DirEntry[str]) -> int:
+    """Bytes; zero for what is gone, which reading will find."""
+    try:
+        return entry.stat(follow_symlinks=False).st_size
+    except OSError:
+        return 0
 
 
 def _is_text(path: str) -> bool:
@@ -186,7 +231,7 @@ def _read(folder: int, name: str, path: str, limit: int) -> tuple[bytes, bool]:
     with os.fdopen(_open(name, _FILE, folder, path), "rb", buffering=0, closefd=True) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise OutsideWorkspace(f"{path} is no regular file")
+            raise OutsideWorkspace(f"{printable(path)} is no regular file")
         data = bytearray()
         while status.st_size <= limit and len(data) <= limit:
             chunk = file.read(min(1 << 20, limit + 1 - len(data)))
@@ -194,4 +239,4 @@ def _read(folder: int, name: str, path: str, limit: int) -> tuple[bytes, bool]:
                 return bytes(data), bool(status.st_mode & stat.S_IXUSR)
             data += chunk
     size = max(status.st_size, len(data))
-    raise FileTooLarge(f"{path} has {size} bytes; the limit is {limit}")
+    raise FileTooLarge(f"{printable(path)} has {size} bytes; the limit is {limit}")

@@ -72,7 +72,12 @@ def test_links_are_not_followed_out(sandbox, shell, tmp_path):
             sandbox.get(path)
     with pytest.raises(OutsideWorkspace):
         sandbox.put("folder/planted", b"")
-    assert sandbox.snapshot() == []
+    assert list(sandbox.snapshot()) == []
+    assert sandbox.snapshot().left_out == (
+        "file: a link or special file",
+        "folder: a link or special file",
+        "fresh: a link or special file",
+    )
     assert [path.name for path in outside.iterdir()] == ["secret"]
 
 
@@ -121,25 +126,96 @@ def test_snapshot_is_sorted_and_complete(sandbox, shell):
     assert files == [("a", b"2\n", True), ("b/.hidden/x", b"1\n", False), ("b/y", b"3\n", False)]
 
 
-def test_snapshot_stays_within_its_limits(start, shell):
-    sandbox = start(limits={"snapshot_bytes": 2500, "snapshot_files": 3})
-    shell(sandbox, "for n in a b c d e f; do head -c 1000 /dev/zero > $n; echo > small-$n; done")
-    assert [file.path for file in sandbox.snapshot()] == ["a", "b", "small-a"]
+def test_snapshot_stays_within_its_limits_and_says_so(start, shell):
+    sandbox = start(limits={"snapshot_bytes": 2500, "snapshot_files": 8})
+    shell(sandbox, "for n in a b c d e f; do head -c 1000 /dev/zero > $n; echo > s$n; done")
+    snapshot = sandbox.snapshot()
+    assert [file.path for file in snapshot] == ["a", "b", "sa", "sb", "sc", "sd", "se", "sf"]
+    assert [line.split(":")[0] for line in snapshot.left_out] == ["c", "d", "e", "f"]
+
+
+def test_giants_leave_room_for_what_is_small(start, shell):
+    sandbox = start(limits={"get_bytes": 1000, "snapshot_bytes": 2000})
+    for name in ("bench0.npy", "bench1.npy", "bench2.npy"):
+        sandbox.put(name, bytes(900))
+    sandbox.put("solution.py", b"x = 1\n" * 50)
+    sandbox.put("whole.npy", bytes(1001))
+    snapshot = sandbox.snapshot()
+    assert [file.path for file in snapshot] == ["bench0.npy", "solution.py"]
+    assert [line.split(":")[0] for line in snapshot.left_out] == [
+        "bench1.npy",
+        "bench2.npy",
+        "whole.npy",
+    ]
+    assert "900 bytes" in snapshot.left_out[0]
+    assert "1001 bytes, more than the 1000 of one file" in snapshot.left_out[2]
+
+
+def test_a_flood_of_files_in_folders_hides_none_above_it(start, shell):
+    sandbox = start(limits={"snapshot_files": 20})
+    shell(sandbox, "mkdir -p a/b .cache; for n in {1..300}; do > a/b/$n; done")
+    sandbox.put("solution.py", b"x = 1\n")
+    snapshot = sandbox.snapshot()
+    assert "solution.py" in [file.path for file in snapshot]
+    assert len(snapshot) == 20
+    assert len(snapshot.left_out) == 101
+    assert snapshot.left_out[-1] == "and 181 more"
+
+
+def test_what_tools_derive_takes_no_place_and_is_named(start, shell):
+    sandbox = start(limits={"snapshot_bytes": 1000, "snapshot_files": 2})
+    shell(
+        sandbox,
+        "mkdir -p .git/objects a/__pycache__; for n in {1..20}; do echo > .git/objects/$n; done;"
+        "echo > a/__pycache__/solution.pyc; echo > loose.pyc; echo > solution.py",
+    )
+    snapshot = sandbox.snapshot()
+    assert [file.path for file in snapshot] == ["solution.py"]
+    assert [line.split(":")[0] for line in snapshot.left_out] == [
+        ".git",
+        "loose.pyc",
+        "a/__pycache__",
+    ]
+
+
+def test_names_that_no_archive_can_keep_are_left_out_and_said_plainly(sandbox, shell):
+    make = (
+        "import os\n"
+        "names = [b'n\\xff' * 127, b'two\\nlines', b'\\x1b[31mred', b'\\xe2\\x80\\xaetxt.py',"
+        " b'ok.py', b'OK.py', b'dot.', b'...', b'back\\\\slash', b'n' * 255, b'seal.json', b'-rf']\n"
+        "for name in names: open(name, 'w').close()\n"
+        "for _ in range(6): os.mkdir('d' * 200); os.chdir('d' * 200)\n"
+        "open('x' * 200, 'w').close()\n"
+    )
+    sandbox.put("make.py", make.encode())
+    result = shell(sandbox, "python3 make.py")
+    assert result.exit_code == 0, result.output
+    snapshot = sandbox.snapshot()
+    odd = ["-rf", "...", "OK.py", "back\\slash", "dot."]
+    assert [file.path for file in snapshot] == [*odd, "make.py", "n" * 255, "ok.py", "seal.json"]
+    assert len(snapshot.left_out) == 5
+    said = "\n".join(snapshot.left_out)
+    assert all(line.isprintable() and len(line) < 300 for line in snapshot.left_out)
+    for shown in ("n\\xffn", "two\\nlines", "\\x1b[31mred", "\\u202etxt.py", "ddd"):
+        assert shown in said
+
+
+def test_refusals_show_names_plainly(sandbox, shell):
+    shell(sandbox, r"""ln -s /etc/passwd "$(printf '\033[31mred')" """)
+    with pytest.raises(OutsideWorkspace) as refused:
+        sandbox.get("\x1b[31mred")
+    assert str(refused.value).isprintable()
 
 
 def test_snapshot_survives_odd_trees(sandbox, shell):
     deep = "import os\nfor _ in range(300): os.mkdir('d'); os.chdir('d')\n"
     sandbox.put("deep.py", deep.encode())
-    result = shell(
-        sandbox,
-        r"""python3 deep.py; touch "$(printf 'n\377')" "$(printf 'two\nlines')"
-        mkdir shut; touch shut/x; chmod 0 shut; ln -s . loop""",
-    )
+    result = shell(sandbox, "python3 deep.py; mkdir shut; touch shut/x; chmod 0 shut; ln -s . loop")
     assert result.exit_code == 0, result.output
-    paths = [file.path for file in sandbox.snapshot()]
-    assert [path for path in paths if not path.startswith("shut")] == [
-        "deep.py",
-        "n\\xff",
-        "two\nlines",
-    ]
+    snapshot = sandbox.snapshot()
+    paths = [file.path for file in snapshot]
+    assert [path for path in paths if not path.startswith("shut")] == ["deep.py"]
+    said = "\n".join(snapshot.left_out)
+    assert "loop: a link" in said
+    assert "/d/d: beyond 32 nested folders" in said
     shell(sandbox, "chmod 700 shut; rm -r d")

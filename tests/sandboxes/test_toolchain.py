@@ -9,7 +9,13 @@ import pytest
 from sandboxes.errors import SandboxUnavailable
 from sandboxes.jail import Jail, spare_uid
 from sandboxes.registry import provider
-from sandboxes.toolchain import SITE, host_toolchain, interpreter, reachable_by_others
+from sandboxes.toolchain import (
+    SITE,
+    host_toolchain,
+    interpreter,
+    link_packages,
+    reachable_by_others,
+)
 
 ROOT = Path(__file__).parents[2]
 needs_bubblewrap = pytest.mark.skipif(
@@ -99,9 +105,9 @@ sandbox.close()
     state = tmp_path / "state"
     state.mkdir()
     os.chown(state, 1001, 1001)
-    for parent in tmp_path.parents[:2]:
-        parent.chmod(0o711)
-    tmp_path.chmod(0o711)
+    for folder in (tmp_path, *tmp_path.parents):
+        if not folder.stat().st_mode & 0o001:
+            folder.chmod(0o711)
     if not reachable_by_others([ROOT / "sandboxes" / "base.py"]):
         pytest.skip("this checkout is closed to other users")
     done = subprocess.run(
@@ -136,3 +142,16 @@ def test_the_interpreter_is_the_running_version():
         [interpreter(), "-c", "import sys; print(sys.version)"], text=True
     )
     assert version.strip() == sys.version
+
+
+def test_packages_are_linked_where_nothing_is_mounted(tmp_path: Path) -> None:
+    toolchain = host_toolchain(("numpy",))
+    site = link_packages(toolchain.mounts, tmp_path / "site")
+    linked = {path.name: path.readlink() for path in site.iterdir()}
+    assert "numpy" in linked
+    assert linked == {
+        Path(mount.target).name: mount.source
+        for mount in toolchain.mounts
+        if mount.target.startswith(toolchain.site + "/")
+    }
+    assert "sandboxes" not in linked

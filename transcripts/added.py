@@ -28,6 +28,12 @@ def add(path: Path, record: Grade | Audit) -> Path:
     return path
 
 
+def files(folder: Path) -> list[Path]:
+    """The records in a folder, which need not be there, oldest first."""
+    with reading(folder):
+        return sorted(folder.glob("*.json"))
+
+
 def load(path: Path) -> dict[str, Any]:
     """The record of a self-sealed file, as JSON.
 

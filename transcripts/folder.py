@@ -1,6 +1,5 @@
 """One attempt of the archive: its record, transcript, submission, grades and audits."""
 
-import fcntl
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -16,7 +15,7 @@ from transcripts.keys import relative_path
 from transcripts.reader import TranscriptReader
 from transcripts.records import Attempt, Audit, Grade
 from transcripts.sealing import Seal, WorkspaceFile
-from transcripts.writer import TranscriptWriter, lock_transcript, repair_tail
+from transcripts.writer import TranscriptWriter, is_locked, lock_transcript, repair_tail
 
 RECORD = "attempt.json"
 
@@ -123,17 +122,7 @@ class AttemptFolder:
     @property
     def is_being_written(self) -> bool:
         """True while some process has the live transcript open for writing."""
-        try:
-            descriptor = os.open(self.path / sealing.LIVE_TRANSCRIPT, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        finally:
-            os.close(descriptor)
-        return False
+        return is_locked(self.path / sealing.LIVE_TRANSCRIPT)
 
     @property
     def _reader(self) -> TranscriptReader:
@@ -268,11 +257,7 @@ class AttemptFolder:
     def added_files(self) -> Iterator[Path]:
         """The files of grades, audits and notes."""
         for kind in sealing.ADDED_LATER:
-            yield from self._files_of(kind)
-
-    def _files_of(self, kind: str) -> list[Path]:
-        with reading(self.path / kind):
-            return sorted((self.path / kind).glob("*.json"))
+            yield from added.files(self.path / kind)
 
     def _add(self, kind: str, name: str, record: Grade | Audit) -> Path:
         self._refuse_read_only()
@@ -284,7 +269,7 @@ class AttemptFolder:
 
     def _added(self, kind: str, record: type[R]) -> list[R]:
         found = []
-        for path in self._files_of(kind):
+        for path in added.files(self.path / kind):
             try:
                 found.append(added.load_as(path, record, self.seal_digest))
             except Corrupt as error:

@@ -176,6 +176,21 @@ def lock_transcript(path: Path) -> int:
     return descriptor
 
 
+def is_locked(path: Path) -> bool:
+    """True while some process, or another writer of this one, has the transcript locked."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def _writer_of(path: Path) -> str:
     try:
         return f" by {(path.parent / sealing.OWNER).read_text().strip()}"

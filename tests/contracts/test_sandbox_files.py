@@ -182,7 +182,8 @@ def test_names_that_no_archive_can_keep_are_left_out_and_said_plainly(sandbox, s
     make = (
         "import os\n"
         "names = [b'n\\xff' * 127, b'two\\nlines', b'\\x1b[31mred', b'\\xe2\\x80\\xaetxt.py',"
-        " b'ok.py', b'OK.py', b'dot.', b'...', b'back\\\\slash', b'n' * 255, b'seal.json', b'-rf']\n"
+        " b'ok.py', b'OK.py', b'dot.', b'...', b'back\\\\slash',"
+        " b'n' * 255, b'seal.json', b'-rf']\n"
         "for name in names: open(name, 'w').close()\n"
         "for _ in range(6): os.mkdir('d' * 200); os.chdir('d' * 200)\n"
         "open('x' * 200, 'w').close()\n"

@@ -22,6 +22,7 @@ class GradeRequest:
     attempt_id: str | None = None
     attempt_seal: str | None = None
     correctness_only: bool = False
+    shown_as: str = ""  # what a person calls the submission, where the folder is a copy
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,10 @@ class PublicReport:
 
 
 class Grader(Protocol):
-    """Grades one submission. Never raises for what a submission does; that is in the grade."""
+    """Grades one submission. Raises nothing: what it does, and what fails here, is in the grade."""
 
     def grade(self, request: GradeRequest) -> Grade:
-        """Measure. Raises nothing but programming errors: our own failures are `void` grades."""
+        """Measure. Our own failures are `void` grades."""
         ...
 
     def check(self, request: GradeRequest) -> PublicReport:

@@ -8,16 +8,21 @@ import fcntl
 import math
 import mmap
 import os
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from graders.wire import DTYPES
+
 ALIGN = 64
-SLACK_BYTES = 64 << 10
 GAP_BYTE = 0xFF
 """Fills what lies between the elements of a strided input: read as a float, it is NaN."""
+
+MAX_DIMS = 32
+_BEYOND = 1 << 62  # no length in bytes is so large
 
 Leaf = dict[str, Any]
 
@@ -138,19 +143,42 @@ class CallMemory:
         self.outputs.close()
 
 
+def read_outputs(buffer: Buffer, leaves: object) -> dict[str, np.ndarray]:
+    """Private copies of the outputs that the worker says there are, by name. Raises BadLeaf.
+
+    Together they are no larger than the buffer, so that a claim cannot fill the referee's memory.
+    """
+    if not isinstance(leaves, list):
+        raise BadLeaf("no list of outputs")
+    found: dict[str, np.ndarray] = {}
+    left = buffer.size
+    for leaf in leaves:
+        name = leaf.get("name") if isinstance(leaf, dict) else None
+        if not isinstance(name, str) or name in found:
+            raise BadLeaf(f"no array, or one of a name given before: {reprlib.repr(leaf)}")
+        found[name] = read_output(buffer, leaf)
+        left -= found[name].nbytes
+        if left < 0:
+            raise BadLeaf(f"outputs that overlap: together beyond their {buffer.size} bytes")
+    return found
+
+
 def read_output(buffer: Buffer, leaf: Leaf) -> np.ndarray:
     """A private copy of the output that the worker says lies at ``leaf``. Raises BadLeaf."""
     try:
-        dtype = np.dtype(str(leaf["dtype"]))
-        shape = tuple(int(n) for n in leaf["shape"])
-        offset = int(leaf["offset"])
+        name, shape, offset = leaf["dtype"], leaf["shape"], leaf["offset"]
+        if name not in DTYPES or type(shape) is not list or len(shape) > MAX_DIMS:
+            raise ValueError
+        if any(type(n) is not int or not 0 <= n < _BEYOND for n in (*shape, offset)):
+            raise ValueError  # a bool is an int, and infinity a float
+        dtype = np.dtype(name)
         size = math.prod(shape) * dtype.itemsize
-    except (KeyError, TypeError, ValueError) as error:
-        raise BadLeaf(f"no array can be read from {str(leaf)[:200]}") from error
-    numeric = dtype.kind in "biuf" and len(shape) <= 32
-    if not numeric or min(shape, default=0) < 0 or offset < 0 or offset + size > buffer.size:
-        raise BadLeaf(f"{dtype} {shape} at {offset} does not lie in {buffer.size} bytes")
-    return np.frombuffer(buffer.read(size, offset), dtype).reshape(shape)
+        if offset + size > buffer.size:
+            raise ValueError
+        return np.frombuffer(buffer.read(size, offset), dtype).reshape(shape)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        told = f"no array in {buffer.size} bytes: {reprlib.repr(leaf)}"
+        raise BadLeaf(told) from error
 
 
 def _extent(array: np.ndarray) -> tuple[int, int]:

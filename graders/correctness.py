@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from graders import failures
 from graders.buffers import room_for
 from graders.candidate import Arrays, Candidate, number
 from graders.closeness import Closeness, compare_all
-from graders.errors import SubmissionFailed
+from graders.errors import SubmissionFailed, readable
 from graders.referee import Answer, WorkerSession
 from tasks.case import Case
 from tasks.loader import load_cases
@@ -148,10 +149,11 @@ def unclean(
         if name not in allowed
     ]
     for leaf in answer.leaves:
-        if str(leaf.get("type")) not in PLAIN_TYPES:
-            found.append(f"output `{leaf.get('name')}` is a {str(leaf.get('type'))[:100]}")
+        kind = failures.text_of(leaf.get("type"))[:100]
+        if kind not in PLAIN_TYPES:
+            found.append(readable(f"output `{leaf['name']}` is a {kind}"))
         if leaf.get("aliases"):
-            found.append(f"output `{leaf.get('name')}` shares memory with an input")
+            found.append(readable(f"output `{leaf['name']}` shares memory with an input"))
     return found
 
 

@@ -5,13 +5,14 @@ may be defined, assigned, or imported from another file of the submission.
 """
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tasks.spec import EntryPoint, Task
 
 MAX_SOURCE_BYTES = 4 << 20
+MAX_DEPTH = 50  # of files that import names from each other
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,19 @@ def parse(path: Path) -> ast.Module | None:
         return None
 
 
-def offered(path: Path, seen: frozenset[Path] = frozenset()) -> set[str]:
+def offered(path: Path) -> set[str]:
     """Top-level names of a file, and ``Class.method`` of its top-level classes."""
+    return _offered(path, {}, MAX_DEPTH)
+
+
+def _offered(path: Path, known: dict[Path, set[str]], depth: int) -> set[str]:
+    """Each file is read once, and files that import each other end here too."""
+    if path in known or not depth:
+        return known.get(path, set())
+    names = known[path] = set()
     tree = parse(path)
-    if tree is None or path in seen:
-        return set()
-    names: set[str] = set()
+    if tree is None:
+        return names
     for node in _statements(tree.body):
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -64,7 +72,7 @@ def offered(path: Path, seen: frozenset[Path] = frozenset()) -> set[str]:
             case ast.Assign() | ast.AnnAssign():
                 names |= _targets(node)
             case ast.Import() | ast.ImportFrom():
-                names |= _imported(node, path, seen | {path})
+                names |= _imported(node, path, lambda file: _offered(file, known, depth - 1))
     return names
 
 
@@ -72,7 +80,7 @@ def _candidates(task: Task, submission: Path) -> Iterator[Path]:
     files = [path for path in sorted(submission.rglob("*.py")) if not path.is_symlink()]
     files.sort(key=lambda path: (path.name != task.interface.file, len(path.parts)))
     for path in files:
-        if not path.name.startswith("test_") and "__pycache__" not in path.parts:
+        if not path.name.startswith("test_") and "__pycache__" not in path.parts and path.is_file():
             yield path
 
 
@@ -82,13 +90,17 @@ def _spelled(entry: EntryPoint, names: set[str]) -> str | None:
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """Statements at module level, those under ``if``, ``try`` and ``with`` included."""
-    for node in body:
+    waiting = body[::-1]
+    while waiting:  # 1500 `elif` are 1500 deep
+        node = waiting.pop()
         yield node
-        for field in ("body", "orelse", "finalbody"):
-            if isinstance(node, ast.If | ast.Try | ast.With):
-                yield from _statements(getattr(node, field, []))
+        inner: list[ast.stmt] = []
+        if isinstance(node, ast.If | ast.Try | ast.With):
+            for field in ("body", "orelse", "finalbody"):
+                inner += getattr(node, field, [])
         for handler in getattr(node, "handlers", []):
-            yield from _statements(handler.body)
+            inner += handler.body
+        waiting += reversed(inner)
 
 
 def _methods(node: ast.ClassDef, names: set[str]) -> Iterator[str]:
@@ -110,11 +122,13 @@ def _targets(node: ast.Assign | ast.AnnAssign) -> set[str]:
     }
 
 
-def _imported(node: ast.Import | ast.ImportFrom, path: Path, seen: frozenset[Path]) -> set[str]:
+def _imported(
+    node: ast.Import | ast.ImportFrom, path: Path, names_of: Callable[[Path], set[str]]
+) -> set[str]:
     theirs: set[str] = set()
     if isinstance(node, ast.ImportFrom) and node.module:
         for sibling in sibling_files(path.parent, node.module):
-            theirs |= offered(sibling, seen)
+            theirs |= names_of(sibling)
     names: set[str] = set()
     for alias in node.names:
         if alias.name == "*":

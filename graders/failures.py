@@ -13,10 +13,12 @@ a frame that is none, was not asked for, or lies       tampered
 =====================================================  ==========
 """
 
+import reprlib
 import signal
+import traceback
 from typing import Any
 
-from graders.errors import SubmissionFailed
+from graders.errors import SubmissionFailed, readable
 from transcripts.words import GradeResult
 
 BROKEN = {
@@ -27,6 +29,7 @@ BROKEN = {
 }
 """Word by ``WireBroken.how``."""
 
+_FRAMES = 4  # of a traceback, the last
 _RAISED = {"import": GradeResult.IMPORT, "output": GradeResult.WRONG}
 _BY_EXCEPTION = {
     "MemoryError": GradeResult.MEMORY,
@@ -48,11 +51,23 @@ def ending(code: int | None) -> str:
 def raised(answer: dict[str, Any]) -> SubmissionFailed:
     """The failure that an error frame tells of."""
     bases = answer.get("bases")
-    names = [str(base) for base in bases] if isinstance(bases, list) else []
-    kind = str(answer["error"])
+    names = [text_of(base) for base in bases] if isinstance(bases, list) else []
+    kind = text_of(answer["error"])[:20]
     word = _RAISED.get(kind, GradeResult.CRASH)
     for name, special in _BY_EXCEPTION.items():
         word = special if name in names else word
     where = answer.get("where")
-    places = f" ({'; '.join(map(str, where))})" if isinstance(where, list) and where else ""
-    return SubmissionFailed(word, f"{kind}: {str(answer.get('text'))[:600]}{places[:400]}")
+    places = f" ({'; '.join(map(text_of, where))})" if isinstance(where, list) and where else ""
+    return SubmissionFailed(word, f"{kind}: {text_of(answer.get('text'))[:600]}{places[:400]}")
+
+
+def text_of(value: object) -> str:
+    """A part of a frame as text; what should be text and is none, however deep, is shown short."""
+    return value if isinstance(value, str) else reprlib.repr(value)
+
+
+def defect(error: Exception) -> str:
+    """The words of a grade that failed by an error of our own which nobody foresaw."""
+    trace = "".join(traceback.format_tb(error.__traceback__)[-_FRAMES:])
+    what = "".join(traceback.format_exception_only(error)).strip()
+    return readable(f"a defect of the grader, not of the submission: {what}\n{trace}")

@@ -189,7 +189,7 @@ def _start(
     except (SandboxError, OSError) as error:
         raise GraderVoid(
             f"no worker can be started: {error}; `orchestrator doctor` says what is missing, "
-            "`--isolation process` grades without isolation and marks it"
+            "`--sandbox process` grades without isolation and marks it"
         ) from error
 
 

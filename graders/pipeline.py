@@ -19,13 +19,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from graders import items, machine, probes, public
+from graders import failures, items, machine, probes, public
 from graders.base import GradeRequest, PublicReport
 from graders.candidate import Candidate, candidate_of
 from graders.correctness import plan, run_cases
 from graders.errors import GraderVoid, SubmissionFailed
 from graders.language import examine
-from graders.recording import Findings, Measurement, record
+from graders.recording import Gathered, Measurement, record
 from graders.roofline import least_ms, peaks, work
 from graders.timing import time_shapes, turn_name
 from sandboxes.errors import SandboxError
@@ -59,15 +59,22 @@ class RefereeGrader:
         started, clock = datetime.now(UTC), time.monotonic()
         seed = request.seed or secrets.token_hex(16)
         load = machine.load_per_core()
-        found = Findings()
+        found = Gathered()
         try:
             _measure(request, seed, found)
         except SubmissionFailed as failure:
             found.fail(failure.result, str(failure))
         except (GraderVoid, SandboxError, TaskError) as error:
-            found.result, found.message = GradeResult.VOID, str(error)
-        seconds = round(time.monotonic() - clock, 3)
-        return record(request, found, Measurement(seed, started, seconds, load))
+            found.void(str(error))
+        except Exception as error:  # noqa: BLE001 - one submission must not end a batch
+            found.void(failures.defect(error))
+        how = Measurement(seed, started, round(time.monotonic() - clock, 3), load)
+        try:
+            return record(request, found, how)
+        except Exception as error:  # noqa: BLE001 - something gathered cannot be recorded
+            nothing = Gathered()
+            nothing.void(failures.defect(error))
+            return record(request, nothing, how)
 
     def check(self, request: GradeRequest) -> PublicReport:
         """Smoke and scored shapes at the public seed."""
@@ -78,7 +85,7 @@ class RefereeGrader:
         return public.report(request, public.bench)
 
 
-def _measure(request: GradeRequest, seed: str, found: Findings) -> None:
+def _measure(request: GradeRequest, seed: str, found: Gathered) -> None:
     task = request.task
     rubric = load_rubric(task) if (task.folder / "sealed" / "rubric.toml").is_file() else None
     try:
@@ -96,7 +103,7 @@ def _measure(request: GradeRequest, seed: str, found: Findings) -> None:
         _fill_items(rubric, found)
 
 
-def _probes(candidate: Candidate, seed: str, found: Findings) -> None:
+def _probes(candidate: Candidate, seed: str, found: Gathered) -> None:
     found.checks += probes.run_probes(candidate, seed)
     for check in found.checks:
         if check.passed is False and check.mechanism == "tamper:report":
@@ -107,7 +114,7 @@ def _probes(candidate: Candidate, seed: str, found: Findings) -> None:
 
 
 def _performance(
-    candidate: Candidate, request: GradeRequest, rubric: Rubric | None, found: Findings
+    candidate: Candidate, request: GradeRequest, rubric: Rubric | None, found: Gathered
 ) -> None:
     """Figures. Time is measured of right results only, in a turn of its own."""
     wanted = [item for item in rubric.items if item.kind == "measured"] if rubric else []
@@ -135,7 +142,7 @@ def _performance(
 
 
 @contextmanager
-def _turn(request: GradeRequest, found: Findings) -> Iterator[None]:
+def _turn(request: GradeRequest, found: Gathered) -> Iterator[None]:
     """The exclusive turn of an isolated grade."""
     if request.mode == "in_run":
         yield
@@ -162,7 +169,7 @@ def _timed_line(failure: SubmissionFailed) -> ShapeCorrectness:
 
 
 def _timing_checks(
-    candidate: Candidate, request: GradeRequest, found: Findings
+    candidate: Candidate, request: GradeRequest, found: Gathered
 ) -> Iterator[CheckResult]:
     device = machine.device_state(request.device, found.ceilings, 0.0)
     late, fast = [], []
@@ -188,7 +195,7 @@ def _timing_checks(
     )
 
 
-def _fill_items(rubric: Rubric, found: Findings) -> None:
+def _fill_items(rubric: Rubric, found: Gathered) -> None:
     """Items of cases, and a reason for each measured item that has no figure."""
     have = {measurement.item for measurement in found.items}
     for item in rubric.items:

@@ -4,7 +4,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 
-from graders import machine
+from graders import failures, machine
 from graders.base import GradeRequest, PublicReport
 from graders.buffers import room_for
 from graders.candidate import Candidate, candidate_of
@@ -35,8 +35,14 @@ def report(request: GradeRequest, part: Part) -> PublicReport:
     except SubmissionFailed as failure:
         return PublicReport(False, failure.result, f"{failure.result}: {failure}")
     except (GraderVoid, SandboxError, TaskError) as error:
-        text = f"void: the grader failed, your code is not to blame: {error}"
-        return PublicReport(False, GradeResult.VOID, text)
+        return _void(str(error))
+    except Exception as error:  # noqa: BLE001 - a session goes on whatever fails here
+        return _void(failures.defect(error))
+
+
+def _void(why: str) -> PublicReport:
+    text = f"void: the grader failed, your code is not to blame: {why}"
+    return PublicReport(False, GradeResult.VOID, text)
 
 
 def check(candidate: Candidate) -> PublicReport:

@@ -31,8 +31,8 @@ _BOTH = ("worker", "wire", "referee", "buffers", "processes", "launch")
 
 
 @dataclass
-class Findings:
-    """What a grade has found so far."""
+class Gathered:
+    """What a grade has come to so far."""
 
     result: GradeResult = GradeResult.PASS
     message: str = ""
@@ -53,6 +53,10 @@ class Findings:
         if first or (word is GradeResult.TAMPERED and self.result is not word):
             self.result, self.message = word, message
 
+    def void(self, why: str) -> None:
+        """Our own failure: whatever was found, no word about the submission is left."""
+        self.result, self.message = GradeResult.VOID, why
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -64,7 +68,7 @@ class Measurement:
     load_before: float
 
 
-def record(request: GradeRequest, found: Findings, how: Measurement) -> Grade:
+def record(request: GradeRequest, found: Gathered, how: Measurement) -> Grade:
     """The grade."""
     task = request.task
     isolation = isolation_of(request)
@@ -123,7 +127,7 @@ def _files(*modules: str) -> list[str]:
     return [f"graders/{module}.py" for module in modules]
 
 
-def _line(found: Findings) -> str:
+def _line(found: Gathered) -> str:
     if found.result is not GradeResult.PASS:
         return found.message.partition("\n")[0][:300]
     runs = len(found.correctness.runs)
@@ -134,7 +138,7 @@ def _line(found: Findings) -> str:
 
 
 def _reproduce(request: GradeRequest, seed: str) -> str:
-    target = request.attempt_id or str(request.submission)
+    target = request.attempt_id or request.shown_as or str(request.submission)
     words = ["python", "-m", "orchestrator", "grade", "--explain", target]
     words += [] if request.attempt_id else ["--task", request.task.name]
     return shlex.join([*words, "--tier", request.tier, "--seed", seed])

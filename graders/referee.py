@@ -5,6 +5,7 @@ the words) and ``GraderVoid`` when no worker can be started.
 """
 
 import contextlib
+import reprlib
 import select
 import socket
 import threading
@@ -17,7 +18,7 @@ from typing import Any, Self
 import numpy as np
 
 from graders import failures, launch, processes
-from graders.buffers import BadLeaf, CallMemory, layout, read_output
+from graders.buffers import BadLeaf, CallMemory, layout, read_outputs
 from graders.entry import Entry
 from graders.errors import GraderVoid, SubmissionFailed
 from graders.launch import World
@@ -154,7 +155,7 @@ class WorkerSession:
         """The outputs of the last call as they are in shared memory now."""
         assert self._memory is not None
         buffer = self._memory.outputs
-        return {str(leaf["name"]): read_output(buffer, leaf) for leaf in answer.leaves}
+        return read_outputs(buffer, [*answer.leaves])
 
     def changed_inputs(self, inputs: Mapping[str, np.ndarray]) -> list[str]:
         """Names of the last call's inputs that are no longer what the referee wrote."""
@@ -237,7 +238,7 @@ class WorkerSession:
         if "error" in answer:
             raise failures.raised(answer)
         if answer.get("ok") != frame["op"] or answer.get("n") != frame.get("n"):
-            raise self._forged(f"a forged answer to `{frame['op']}`: {str(answer)[:200]}")
+            raise self._forged(f"a forged answer to `{frame['op']}`: {reprlib.repr(answer)}")
         return answer
 
     def _broken(self, error: WireBroken) -> SubmissionFailed:
@@ -254,14 +255,16 @@ class WorkerSession:
 
     def _refuse_unasked(self) -> None:
         """A frame that nobody asked for was written by the submission."""
-        if select.select([self._sock], [], [], 0)[0]:
+        waiting = select.poll()  # `select` refuses descriptors beyond 1024
+        waiting.register(self._sock, select.POLLIN)
+        if waiting.poll(0):
             try:
                 frame, fds = receive_frame(self._sock, time.monotonic() + 1)
             except WireBroken as error:
                 raise self._broken(error) from error
             for fd in fds:
                 socket.close(fd)
-            raise self._forged(f"an unasked frame: {str(frame)[:200]}")
+            raise self._forged(f"an unasked frame: {reprlib.repr(frame)}")
 
     def _forged(self, how: str) -> SubmissionFailed:
         self.usable = False
@@ -269,10 +272,8 @@ class WorkerSession:
 
     def _copies(self, answer: dict[str, Any], held: CallMemory) -> dict[str, np.ndarray]:
         try:
-            return {
-                str(leaf["name"]): read_output(held.outputs, leaf) for leaf in answer["outputs"]
-            }
-        except (BadLeaf, KeyError, TypeError) as error:
+            return read_outputs(held.outputs, answer.get("outputs"))
+        except BadLeaf as error:
             raise self._forged(f"a forged answer: {error}") from error
 
     def _drain(self) -> None:

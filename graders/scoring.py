@@ -97,11 +97,6 @@ def score(task: Task, rubric: Rubric | None, grade: Grade) -> Score:
     )
 
 
-def rounded(points: float) -> int:
-    """Round half up, as boards and rounds print it."""
-    return math.floor(points + 0.5)
-
-
 def _item(item: RubricItem, found: ItemMeasurement | None) -> ItemScore:
     if item.kind == "judged":
         return ItemScore(item.id, item.dimension, item.weight, "not judged", None, item.question)

@@ -11,6 +11,7 @@ from typing import Any
 from graders import launch
 from graders.candidate import Candidate
 from graders.entry import offered
+from graders.errors import readable
 from tasks.spec import RubricItem
 from transcripts.records import ItemMeasurement
 
@@ -37,7 +38,7 @@ def measure(item: RubricItem, candidate: Candidate) -> ItemMeasurement:
         measurable=True,
         passed=int(green) + caught,
         total=1 + len(changes),
-        detail=told[:500],
+        detail=readable(told[:500]),
     )
 
 

@@ -11,6 +11,8 @@ from functools import cached_property
 from pathlib import Path
 
 from graders.entry import Entry, parse, sibling_files
+from graders.errors import SubmissionFailed
+from transcripts.words import GradeResult
 
 
 @dataclass(frozen=True)
@@ -58,26 +60,29 @@ class SourceFile:
 
     def dotted(self, node: ast.expr) -> str:
         """``numpy.linalg.norm`` for ``np.linalg.norm``; ``.norm`` when its owner is no name."""
-        match node:
-            case ast.Name(id=name):
-                return self.aliases.get(name, name)
-            case ast.Attribute(value=owner, attr=attribute):
-                return f"{self.dotted(owner)}.{attribute}"
-            case _:
-                return ""
+        names = []
+        while isinstance(node, ast.Attribute):
+            names.append(node.attr)
+            node = node.value
+        owner = self.aliases.get(node.id, node.id) if isinstance(node, ast.Name) else ""
+        return ".".join([owner, *reversed(names)])
 
 
 def closure(submission: Path, entry: Entry) -> list[SourceFile]:
-    """The entry's file and all of the submission that it imports, directly or not."""
+    """The entry's file and all of the submission that it imports, directly or not.
+
+    Raises SubmissionFailed for a file among them that cannot be read as Python.
+    """
     root = submission / entry.file
     waiting, seen = [root], {root}
     found = []
     while waiting:
         path = waiting.pop(0)
         tree = parse(path)
+        name = path.relative_to(submission).as_posix()
         if tree is None:
-            continue
-        file = SourceFile(path.relative_to(submission).as_posix(), tree)
+            raise SubmissionFailed(GradeResult.IMPORT, f"{name} is no Python that can be parsed")
+        file = SourceFile(name, tree)
         found.append(file)
         for module, _ in file.imports():
             for sibling in _siblings(path, root, module):

@@ -9,10 +9,11 @@ Arrays never travel in frames: they lie in memfds. A *leaf* describes one array 
 
     {"name": "x", "dtype": "float32", "shape": [2, 3], "strides": [12, 4], "offset": 0}
 
-``strides`` and ``offset`` are bytes. NumPy has no bfloat16: it travels as its bits, ``uint16``.
+``strides`` and ``offset`` are bytes; a leaf of an output has no ``strides``, and may say ``type``
+and ``aliases``. NumPy has no bfloat16: it travels as its bits, ``uint16``.
 
 Referee to worker                                         worker to referee
-``build``  folder, file, names, adapter, device           ``ok``  resolved names, seconds
+``build``  folder, file, names, absent, outputs, device   ``ok``
 ``setup``  params                                         ``ok``
 ``call``   n, inputs (leaves), room; fds: [input, output] ``ok``  n, outputs (leaves)
            or none: the memory of the last call again
@@ -21,9 +22,9 @@ The worker's first frame is ``{"ok": "ready"}``. A ``call`` may say ``dirty`` (a
 the heap before it), ``scribble`` (overwrite the returned objects after they were copied) and
 ``extras`` (copy leaves that are not declared too): the probes' part that has to run in there.
 
-Any answer may instead be ``{"error": <kind>, "type": ..., "bases": ..., "text": ...}``, kind one of
-``import, setup, call, output``. Whatever the worker says is a claim; the
-referee trusts lengths, times and bytes that it has read itself, and nothing else.
+Any answer may instead be ``{"error": <kind>, "bases": [...], "text": ..., "where": [...]}``, kind
+one of ``import, setup, call, output``. Whatever the worker says is a claim; the referee trusts
+lengths, times and bytes that it has read itself, and nothing else.
 """
 
 import array
@@ -36,6 +37,14 @@ from typing import Any
 MAX_HEADER_BYTES = 1 << 20
 MAX_DESCRIPTORS = 4
 _LENGTH = struct.Struct(">I")
+
+DTYPES = frozenset(
+    {
+        *("bool", "float16", "float32", "float64"),
+        *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    }
+)
+"""Names of the dtypes that an array in a memfd can have."""
 
 
 class WireBroken(Exception):
@@ -69,7 +78,7 @@ def receive_frame(
         (size,) = _LENGTH.unpack(_read(sock, _LENGTH.size, deadline, fds))
         if size > MAX_HEADER_BYTES:
             raise WireBroken("oversize", f"a frame claims {size} bytes")
-        header = json.loads(_read(sock, size, deadline, fds))
+        header = json.loads(_read(sock, size, deadline, fds).decode())
     except (ValueError, RecursionError) as error:
         _close_all(fds)
         raise WireBroken("garbage", f"not JSON: {error}") from error

@@ -37,7 +37,7 @@ class Refused(Exception):
     """A step that failed in the submission: ``kind`` is a word of the wire."""
 
     def __init__(self, kind: str, error: BaseException) -> None:
-        super().__init__(str(error))
+        super().__init__(kind)  # `str(error)` is the submission's code
         self.kind, self.error = kind, error
 
 
@@ -204,8 +204,8 @@ class Worker:
         for name in names:
             value = result[name]
             host = self.arrays.fetch(value)
-            if host.dtype.hasobject:
-                raise TypeError(f"output {name!r} holds Python objects")
+            if str(host.dtype) not in self.wire.DTYPES:
+                raise TypeError(f"output {name!r} holds {host.dtype}, which is no plain number")
             if offset + host.nbytes > room:
                 told = f"{host.dtype} {list(host.shape)}"
                 raise OverflowError(f"output {name!r} is {told}: beyond the room of {room} bytes")
@@ -257,7 +257,6 @@ def describe(refused: Refused) -> Frame:
     places = [f"{os.path.basename(f.filename)}:{f.lineno} {f.name}" for f in where]  # noqa: PTH119
     return {
         "error": refused.kind,
-        "type": type(error).__name__,
         "bases": [base.__name__ for base in type(error).__mro__],
         "text": text[-2000:],
         "where": places,

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from graders.buffers import BadLeaf, Buffer, layout, read_output, room_for
+from graders.buffers import BadLeaf, Buffer, layout, read_output, read_outputs, room_for
 
 BASE = np.arange(2 * 3 * 8, dtype=np.float32).reshape(2, 3, 8)
 VIEWS = {
@@ -72,6 +72,22 @@ LIES = [
     {"offset": -8},
     {"offset": 1 << 40},
     {"offset": "0x"},
+    {"offset": float("inf")},
+    {"offset": True},
+    {"offset": 0.0},
+    {"shape": [float("inf")]},
+    {"shape": [4.0]},
+    {"shape": [True]},
+    {"shape": [10**30, 0]},
+    {"shape": [0, 1 << 80]},
+    {"shape": [0, 1 << 61, 1 << 61, 1 << 61]},
+    {"shape": [10**4200] * 31},
+    {"shape": {"0": 4}},
+    {"dtype": "(1,,2)f4,f4"},
+    {"dtype": "f4,("},
+    {"dtype": ">f4"},
+    {"dtype": ["float32"]},
+    {"dtype": "complex64"},
 ]
 
 
@@ -81,6 +97,21 @@ def test_a_lying_leaf_is_refused(lie, buffer):
     assert read_output(buffer, leaf).shape == (4,)
     with pytest.raises(BadLeaf):
         read_output(buffer, {**leaf, **lie})
+
+
+def test_outputs_that_overlap_cannot_fill_the_memory_of_the_referee(buffer):
+    leaves = [
+        {"name": str(n), "dtype": "uint8", "shape": [1 << 15], "offset": 0} for n in range(1000)
+    ]
+    assert len(read_outputs(buffer, leaves[:2])) == 2
+    with pytest.raises(BadLeaf, match="overlap"):
+        read_outputs(buffer, leaves)
+
+
+@pytest.mark.parametrize("leaves", [None, "ab", {}, [1], [{}], [{"name": "y"}] * 2], ids=str)
+def test_what_is_no_list_of_leaves_is_refused(leaves, buffer):
+    with pytest.raises(BadLeaf):
+        read_outputs(buffer, leaves)
 
 
 def test_the_room_is_bounded_by_the_expected_outputs():

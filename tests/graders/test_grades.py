@@ -149,10 +149,27 @@ def test_a_broken_reference_makes_the_grade_void(task, grade, tmp_path):
     assert found.result == "void" and "reference.py" in found.reason
 
 
+def test_what_nobody_foresaw_makes_the_grade_void_and_says_so(task, tmp_path):
+    copy = tmp_path / task.name
+    shutil.copytree(task.folder, copy)
+    reference = copy / "public" / "reference.py"
+    reference.write_text(f"{reference.read_text()}\n\ndef make_inputs(shape, seed): return 1 / 0\n")
+    ask = request(read_task(copy), "oracle", tier="quick")
+    found = RefereeGrader().grade(ask)
+    assert found.result == "void" and "ZeroDivisionError" in found.reason
+    assert "defect of the grader" in found.message and "make_inputs" in found.reason
+    for told in (RefereeGrader().check(ask), RefereeGrader().bench(ask)):
+        assert told.result == "void" and "ZeroDivisionError" in told.text
+
+
+def test_a_copy_is_called_by_the_name_that_a_person_gave_it(grade):
+    assert " ./mine " in grade({"x.py": ""}, shown_as="./mine").reproduce
+
+
 def test_a_machine_without_the_jail_makes_the_grade_void(grade, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     found = grade("oracle")
-    assert found.result == "void" and "--isolation process" in found.reason
+    assert found.result == "void" and "--sandbox process" in found.reason
 
 
 def test_check_tells_shape_element_and_distance(task):

@@ -12,9 +12,8 @@ HONEST = "    return scale * x.sum(axis=1)\n"
 def attack(body: str, head: str = "") -> str:
     """A submission whose ``row_sum`` starts with ``body``."""
     lines = "".join(f"    {line}\n" for line in body.strip().splitlines())
-    imports = (
-        "import ctypes, gc, hashlib, os, signal, socket, sys, threading, time\nimport numpy as np\n"
-    )
+    imports = "import ctypes, gc, hashlib, json, os, signal, socket, sys, threading, time\n"
+    imports += "import numpy as np\n"
     return f"{imports}{head}\n\ndef row_sum(x, scale):\n{lines}{HONEST}"
 
 
@@ -24,6 +23,19 @@ def wire_socket():
         if isinstance(thing, socket.socket):
             return thing
 """
+
+LIE = r"""
+leaf = {"name": "y", "dtype": DTYPE, "shape": SHAPE, "offset": 0}
+body = json.dumps({"ok": "call", "n": 1, "outputs": [leaf]}).encode()
+wire_socket().sendall(len(body).to_bytes(4, "big") + body)
+time.sleep(600)
+"""
+
+
+def lie(dtype, shape):
+    """A submission that answers in the worker's name."""
+    return attack(LIE.replace("DTYPE", dtype).replace("SHAPE", shape), SOCKET)
+
 
 FORGED = r"""
 body = b'{"ok": "call", "n": 1, "outputs": []}'
@@ -61,6 +73,24 @@ ATTACKS = {
         ),
         "tampered",
     ),
+    "an infinite shape": (lie("'float32'", "[float('inf')]"), "tampered"),
+    "a dtype that is no Python": (lie("'(1,,2)f4,f4'", "[2]"), "tampered"),
+    "more elements than numbers": (lie("'float32'", "[10**30, 0]"), "tampered"),
+    "a nested dtype": (lie("eval('[' * 90 + ']' * 90)", "[2]"), "tampered"),
+    "1500 elif": (
+        attack("pass", "if sys.argv == 0: pass\n" + "elif sys.argv == 1: pass\n" * 1500),
+        "pass",
+    ),
+    "a chain of 900 attributes": (attack("if len(x) < 0: x" + ".a" * 900 + "()"), "pass"),
+    "an exception that cannot be shown": (
+        attack(
+            "raise Hidden",
+            "class Hidden(Exception):\n    def __str__(self): raise RuntimeError",
+        ),
+        "crash",
+    ),
+    "an error that is no text": (attack("raise ValueError('\\ud800 \\x1b[2J')"), "crash"),
+    "complex numbers": (attack("return scale * x.sum(axis=1) + 0j"), "wrong"),
     "floods with descriptors": (
         attack("socket.send_fds(wire_socket(), [b'\\x00\\x00\\x00\\x02{}'], [1] * 200)", SOCKET),
         "tampered",
@@ -128,6 +158,7 @@ def test_an_attack_ends_in_its_word_and_harms_nothing_else(name, grade):
     text, word = ATTACKS[name]
     found = grade(text)
     assert found.result != "pass" if word is None else found.result == word, found.message
+    assert found.model_dump_json().encode() and "\x1b" not in found.message
     assert [line.name for line in processes.tree(os.getpid())[1:]] == []
     assert grade("oracle").result == "pass"
 

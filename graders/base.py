@@ -17,7 +17,7 @@ class GradeRequest:
     mode: Literal["in_run", "isolated"] = "in_run"
     tier: Literal["quick", "full"] = "full"
     isolation: str = "auto"  # "bubblewrap", "process" (on request, marked), or "auto"
-    device: str = "cpu"  # "cpu", or a GPU's UUID
+    device: str = "cpu"  # "cpu", a GPU's UUID, or "cuda" where there is one GPU only
     seed: str | None = None  # of the plan of cases; None draws a secret one
     attempt_id: str | None = None
     attempt_seal: str | None = None

@@ -16,7 +16,9 @@ from pathlib import Path
 
 from graders import processes
 from graders.errors import GraderVoid
+from graders.printed import last_words
 from sandboxes.base import Limits, Mount
+from sandboxes.devices import gpu_devices
 from sandboxes.errors import SandboxError
 from sandboxes.jail import Jail, kill_tree, spare_uid, unconfined
 from sandboxes.toolchain import Toolchain, host_toolchain, reachable_by_others
@@ -132,7 +134,10 @@ def _open_to_readers(root: Path) -> None:
 def start(
     place: World, memory_bytes: int, device: str, channel: socket.socket
 ) -> subprocess.Popen[bytes]:
-    """Start a worker on ``channel``; its output is one pipe. Raises GraderVoid."""
+    """Start a worker on ``channel``; its output is one pipe. Raises GraderVoid.
+
+    ``device`` is "cpu", or the UUID of the one GPU that it may use.
+    """
     fd = channel.fileno()
 
     def argv(toolchain: Toolchain, site: str, root: Path) -> list[str]:
@@ -153,11 +158,10 @@ def run_file(
 
     popen = _start(place, argv, _limits(memory_bytes), "cpu", ())
     try:
-        output, _ = popen.communicate(timeout=max(s, 0.1))
-        return popen.returncode, output[-TAIL_BYTES:].decode("utf-8", "replace")
-    except subprocess.TimeoutExpired:
-        return None, ""
+        return last_words(popen, max(s, 0.1), TAIL_BYTES)
     finally:
+        assert popen.stdout is not None
+        popen.stdout.close()
         kill(popen, place)
 
 
@@ -212,11 +216,11 @@ def _confined(
             Mount(place.worker, f"{INSIDE}/worker"),
             Mount(place.submission, f"{INSIDE}/submission"),
         ),
-        env=_environment(toolchain, site, place, "/tmp"),  # noqa: S108 - a tmpfs of this jail
+        env=_environment(toolchain, site, place, "/tmp", device),  # noqa: S108 - its own tmpfs
         cwd=f"{INSIDE}/submission",
         uid=spare_uid(place.mark),
         limits=limits,
-        devices=gpu_devices() if device != "cpu" else (),
+        devices=gpu_devices((device,)) if device != "cpu" else (),
         cap_memory=device == "cpu",  # CUDA reserves address space that it never uses
     )
     return jail.popen(argv, pass_fds=fds, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -239,7 +243,7 @@ def _unconfined(
         os.chown(scratch, spare_uid(place.mark), -1)
     return unconfined(
         argv,
-        env=_environment(toolchain, site, place, str(scratch)),
+        env=_environment(toolchain, site, place, str(scratch), device),
         cwd=place.submission,
         uid=uid,
         limits=limits,
@@ -265,17 +269,15 @@ def _limits(memory_bytes: int) -> Limits:
     return Limits(memory_bytes=memory_bytes, pids=MAX_PIDS)
 
 
-def gpu_devices() -> tuple[str, ...]:
-    """The device files of the NVIDIA driver."""
-    return tuple(sorted(str(path) for path in Path("/dev").glob("nvidia*") if not path.is_dir()))
-
-
-def _environment(toolchain: Toolchain, site: str, place: World, scratch: str) -> dict[str, str]:
+def _environment(
+    toolchain: Toolchain, site: str, place: World, scratch: str, device: str
+) -> dict[str, str]:
     """One BLAS thread: the worker has one core. Caches of compilers start empty."""
     threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     folders = dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME", "TRITON_CACHE_DIR"), scratch)
     fixed = {"PATH": toolchain.env["PATH"], "PYTHONPATH": site, "GRADING_MARK": place.mark}
-    return fixed | threads | folders
+    gpu = {} if device == "cpu" else {"CUDA_VISIBLE_DEVICES": device}
+    return fixed | threads | folders | gpu
 
 
 @lru_cache

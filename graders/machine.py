@@ -98,13 +98,14 @@ def wait_until_idle() -> float:
 
 
 def device_state(device: str, reached: Ceilings | None, load_before: float) -> DeviceState:
-    """The device and what is known of its peaks."""
+    """The device and what is known of its peaks; by the name asked for where there is none."""
     if device != "cpu":
-        name, uuid, _ = gpu(device)
+        gpu = _found(device)
+        name = gpu.name if gpu else device
         return DeviceState(
             kind="cuda",
             name=name,
-            uuid=uuid,
+            uuid=gpu.uuid if gpu else None,
             hardware=hardware.match(name) or name,
             load_before=load_before,
             load_after=load_per_core(),
@@ -122,7 +123,7 @@ def device_state(device: str, reached: Ceilings | None, load_before: float) -> D
 
 def fingerprint(isolation: str, device: str) -> Fingerprint:
     """What measured: code, machine, device and versions."""
-    name, uuid, driver = gpu(device) if device != "cpu" else ("cpu", None, None)
+    gpu = _found(device)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Fingerprint(
         product_version=importlib.metadata.version("kernel-orchestrator"),
@@ -135,9 +136,9 @@ def fingerprint(isolation: str, device: str) -> Fingerprint:
         memory_bytes=memory,
         host=hashlib.sha256(platform.node().encode()).hexdigest()[:16],
         sandbox=isolation,
-        device=name,
-        device_uuid=uuid,
-        driver=driver,
+        device=gpu.name if gpu else device,
+        device_uuid=gpu.uuid if gpu else None,
+        driver=gpu.driver if gpu else None,
         versions=dict(versions()),
     )
 
@@ -181,16 +182,41 @@ def _proc_cpuinfo(key: str) -> str:
     return ""
 
 
+@dataclass(frozen=True)
+class Gpu:
+    """One NVIDIA GPU as its driver names it."""
+
+    uuid: str
+    name: str
+    driver: str
+
+
 @cache
-def gpu(uuid: str) -> tuple[str, str | None, str | None]:
-    """Name, UUID and driver version of a GPU. Raises GraderVoid when there is none."""
-    query = ["nvidia-smi", "--query-gpu=name,uuid,driver_version", "--format=csv,noheader"]
+def gpus() -> tuple[Gpu, ...]:
+    """The GPUs of this host; none where no driver answers."""
+    query = ["nvidia-smi", "--query-gpu=uuid,name,driver_version", "--format=csv,noheader"]
     try:
         done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise GraderVoid(f"no NVIDIA GPU answers here: {error}") from error
-    rows = [tuple(part.strip() for part in line.split(",")) for line in done.stdout.splitlines()]
-    for name, found, driver in (row for row in rows if len(row) == 3):
-        if uuid in (found, "cuda"):
-            return name, found, driver
-    raise GraderVoid(f"no GPU {uuid} on this host; `orchestrator doctor` lists those there are")
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    rows = [[part.strip() for part in line.split(",")] for line in done.stdout.splitlines()]
+    return tuple(Gpu(*row) for row in rows if len(row) == 3)
+
+
+def _found(device: str) -> Gpu | None:
+    return next((gpu for gpu in gpus() if gpu.uuid == device), None)
+
+
+def resolved(device: str) -> str:
+    """``cpu``, or the UUID of the GPU meant; ``cuda`` is the only one. Raises GraderVoid."""
+    if device == "cpu":
+        return device
+    there = {gpu.uuid: gpu.name for gpu in gpus()}
+    if device in there:
+        return device
+    if device == "cuda" and len(there) == 1:
+        return next(iter(there))
+    named = ", ".join(f"{uuid} ({name})" for uuid, name in there.items()) or "none"
+    if device == "cuda" and there:
+        raise GraderVoid(f"several GPUs on this machine, say which by its UUID: {named}")
+    raise GraderVoid(f"no GPU {device} on this machine (there: {named})")

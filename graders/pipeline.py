@@ -17,6 +17,7 @@ import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from graders import failures, items, machine, probes, public
@@ -61,6 +62,7 @@ class RefereeGrader:
         load = machine.load_per_core()
         found = Gathered()
         try:
+            request = replace(request, device=machine.resolved(request.device))
             _measure(request, seed, found)
         except SubmissionFailed as failure:
             found.fail(failure.result, str(failure))

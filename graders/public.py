@@ -3,6 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from graders import failures, machine
 from graders.base import GradeRequest, PublicReport
@@ -29,6 +30,7 @@ Part = Callable[[Candidate], PublicReport]
 def report(request: GradeRequest, part: Part) -> PublicReport:
     """Run a public part; every ending becomes a text that the agent can act on."""
     try:
+        request = replace(request, device=machine.resolved(request.device))
         with candidate_of(request) as candidate:
             examine(candidate)
             return part(candidate)

@@ -22,6 +22,7 @@ from graders.buffers import BadLeaf, CallMemory, layout, read_outputs
 from graders.entry import Entry
 from graders.errors import GraderVoid, SubmissionFailed
 from graders.launch import World
+from graders.printed import Tail
 from graders.wire import WireBroken, receive_frame, send_frame
 from transcripts.words import GradeResult
 
@@ -60,7 +61,7 @@ class WorkerSession:
         self._calls = 0
         self._held: list[int] = []
         self.usable = True  # False once its answers can no longer be matched to questions
-        self._log = bytearray()
+        self._log = Tail(LOG_BYTES)
         self._sock, theirs = socket.socketpair()
         with theirs:
             self._popen = launch.start(place, memory_bytes, device, theirs)
@@ -203,7 +204,7 @@ class WorkerSession:
     @property
     def log_tail(self) -> str:
         """The end of what was printed."""
-        return bytes(self._log).decode("utf-8", "replace")
+        return self._log.text
 
     def close(self) -> None:
         """Kill the whole tree. Idempotent."""
@@ -280,8 +281,7 @@ class WorkerSession:
         assert self._popen.stdout is not None
         with contextlib.suppress(OSError, ValueError):
             while chunk := self._popen.stdout.read1(1 << 16):  # type: ignore[attr-defined]
-                self._log += chunk
-                del self._log[:-LOG_BYTES]
+                self._log.add(chunk)
 
     def _release(self) -> None:
         if self._memory is not None:

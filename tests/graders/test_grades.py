@@ -1,11 +1,14 @@
 """Whole grades of well-meant submissions, and what `check` and `bench` tell."""
 
+import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from graders import machine
 from graders.base import GradeRequest
+from graders.errors import GraderVoid
 from graders.pipeline import RefereeGrader
 from graders.scoring import score
 from graders.timing import HOST_LEASE
@@ -160,6 +163,38 @@ def test_what_nobody_foresaw_makes_the_grade_void_and_says_so(task, tmp_path):
     assert "defect of the grader" in found.message and "make_inputs" in found.reason
     for told in (RefereeGrader().check(ask), RefereeGrader().bench(ask)):
         assert told.result == "void" and "ZeroDivisionError" in told.text
+
+
+@pytest.mark.parametrize("device", ["cuda", "GPU-0"])
+def test_a_gpu_that_is_not_there_makes_the_grade_void(device, task, grade, monkeypatch, tmp_path):
+    machine.gpus.cache_clear()
+    monkeypatch.setenv("PATH", f"{_driver(tmp_path, [])}:{os.environ['PATH']}")
+    found = grade("oracle", device=device)
+    assert found.result == "void" and found.device.kind == "cuda"
+    assert found.message == f"no GPU {device} on this machine (there: none)"
+    told = RefereeGrader().check(request(task, "oracle", device=device))
+    assert told.result == "void" and "there: none" in told.text
+
+
+def test_one_gpu_is_meant_and_several_are_named(monkeypatch, tmp_path):
+    for rows, word in (["GPU-1, A, 5"], "GPU-1"), (["GPU-1, A, 5", "GPU-2, B, 5"], None):
+        machine.gpus.cache_clear()
+        monkeypatch.setenv("PATH", str(_driver(tmp_path, rows)), prepend=":")
+        if word:
+            assert machine.resolved("cuda") == word
+        else:
+            assert machine.resolved("GPU-2") == "GPU-2"
+            with pytest.raises(GraderVoid, match=r"GPU-1 \(A\), GPU-2 \(B\)"):
+                machine.resolved("cuda")
+    machine.gpus.cache_clear()
+
+
+def _driver(folder, rows):
+    """A folder with an `nvidia-smi` that prints these rows."""
+    tool = folder / "nvidia-smi"
+    tool.write_text("#!/bin/sh\n" + "".join(f"echo '{row}'\n" for row in rows))
+    tool.chmod(0o755)
+    return folder
 
 
 def test_a_copy_is_called_by_the_name_that_a_person_gave_it(grade):

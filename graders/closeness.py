@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tasks.case import Case
+from tasks.case import GATED_FROM, Case
 from tasks.spec import Task
 from transcripts.words import GradeResult
 
@@ -41,11 +41,6 @@ class Bounds:
     atol: float
     rtol: float
     rms_ratio: float | None
-
-
-GATED_FROM = 64
-"""Elements from which the task's gate holds. In a handful, all may lie near a cancellation, and an
-honest result is then far off relative to a reference that happens to be near zero."""
 
 
 def bounds(task: Task, case: Case | None, leaf: np.ndarray) -> Bounds:

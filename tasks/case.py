@@ -7,6 +7,10 @@ import numpy as np
 
 Arrays = Mapping[str, "np.ndarray"]
 
+GATED_FROM = 64
+"""Elements from which a task's gate holds. In a handful, all may lie near a cancellation, and an
+honest result is then far off relative to a reference that happens to be near zero."""
+
 
 @dataclass(frozen=True)
 class Case:

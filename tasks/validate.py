@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks.case import Arrays, Case
+from tasks.case import GATED_FROM, Arrays, Case
 from tasks.errors import BadFormula, BrokenTask
 from tasks.formula import evaluate
 from tasks.loader import (
@@ -190,6 +190,8 @@ def accepts(task: Task, got: np.ndarray, wanted: np.ndarray) -> bool:
     if not np.all(np.abs(error) <= tolerance.atol + tolerance.rtol * np.abs(exact)):
         return False
     ratio = task.gate.rms_ratio.get(str(wanted.dtype), np.inf)
+    if wanted.size < GATED_FROM:
+        return True
     return bool(np.sqrt(np.mean(error**2)) <= ratio * np.sqrt(np.mean(exact**2)))
 
 

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from graders.closeness import GATED_FROM, Bounds, bounds, compare
-from tasks.case import Case
+from graders.closeness import Bounds, bounds, compare
+from tasks.case import GATED_FROM, Case
 from tasks.loader import load_task
+from tasks.validate import accepts
 from transcripts.words import GradeResult
 
 BOUNDS = Bounds(atol=1e-6, rtol=1e-5, rms_ratio=1e-5)
@@ -108,3 +109,13 @@ def test_an_honest_result_near_a_cancellation_passes_the_tasks_bounds():
     ref = np.array([1e-6], dtype=np.float32)
     honest = ref + np.float32(5e-8)  # the rounding of terms near 1 that cancel
     assert compare("out", honest, ref, bounds(task, None, ref)).word is GradeResult.PASS
+
+
+@pytest.mark.parametrize("size", [GATED_FROM - 1, GATED_FROM])
+def test_a_check_of_the_task_judges_by_the_same_rule(size):
+    task = load_task("kv-cache")
+    wanted = np.full(size, 1e-7, np.float32)  # far below atol, so that only the gate refuses zeros
+    got = np.zeros_like(wanted)
+    limits = bounds(task, None, wanted)
+    assert accepts(task, got, wanted) == compare("y", got, wanted, limits).passed
+    assert accepts(task, got, wanted) == (size < GATED_FROM)

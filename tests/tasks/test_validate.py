@@ -76,9 +76,10 @@ def test_a_missing_part_is_told(folder, missing):
 
 def test_a_tolerance_that_zeros_would_meet_is_told(folder):
     replace(folder, "task.toml", "float32 = { atol = 1e-5", "float32 = { atol = 9.0")
-    assert problems(folder) == []  # the gate still refuses them
+    ungated = problems(folder)  # where there are enough elements the gate still refuses them
+    assert ungated and all("zeros would pass" in line for line in ungated)
     replace(folder, "task.toml", "float32 = 2e-6", "float32 = 2.0")
-    assert any("zeros would pass" in line for line in problems(folder))
+    assert len(problems(folder)) > len(ungated)
 
 
 def test_a_reference_that_is_the_identity_is_told(folder):

@@ -31,6 +31,8 @@ class AuditInput:
     entry_file: str | None = None  # where `graders.entry` found the entries
     attempt_id: str | None = None
     folder: Path = Path()
+    left_out: Mapping[str, str] = field(default_factory=dict)  # files that were not read, and why
+    notes: list[str] = field(default_factory=list)  # what a check could not look at: checks add
 
     def with_events(self, events: Iterable[Event]) -> "AuditInput":
         """The same evidence with its events behind another iterable."""
@@ -80,15 +82,39 @@ def finding(rule: Rule, hit: Hit, reproduce: str) -> Finding:
         lines=hit.lines,
         steps=hit.steps,
         quote=hit.quote,
-        why=hit.why,
+        why=hit.why.encode("utf-8", "backslashreplace").decode(),  # names may hold surrogates
         reproduce=reproduce,
     )
 
 
-def read_submission(folder: Path) -> dict[str, bytes]:
-    """Regular files of a submission folder by relative path; links are not followed."""
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and not path.is_symlink() and "__pycache__" not in path.parts
-    }
+MAX_FILE_BYTES = 16 << 20
+MAX_TOTAL_BYTES = 64 << 20
+MAX_FILES = 2000
+
+
+def read_submission(folder: Path) -> tuple[dict[str, bytes], dict[str, str]]:
+    """Regular files of a submission folder by relative path, and why others were not read.
+
+    Links are not followed. A name that is no text is shown with its bytes escaped.
+    """
+    files: dict[str, bytes] = {}
+    left_out: dict[str, str] = {}
+    room = MAX_TOTAL_BYTES
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink() or not path.is_file() or "__pycache__" in path.parts:
+            continue
+        name = _shown(path.relative_to(folder))
+        try:
+            size = path.stat().st_size
+            if size > min(MAX_FILE_BYTES, room) or len(files) >= MAX_FILES:
+                left_out[name] = f"was not read ({size} bytes)"
+                continue
+            files[name] = path.read_bytes()
+            room -= size
+        except OSError as error:
+            left_out[name] = f"could not be read ({type(error).__name__})"
+    return files, left_out
+
+
+def _shown(path: Path) -> str:
+    return path.as_posix().encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -1,5 +1,6 @@
 """Source checks over C: files of the submission and strings in its Python."""
 
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -63,7 +64,7 @@ def _descriptors(source: CSource) -> Iterator[Hit]:
 
 
 def _threads(source: CSource) -> Iterator[Hit]:
-    names = source.names()
+    names = source.names
     if names & {"pthread_join", "thrd_join", "join"}:
         return
     for call in source.calls:
@@ -85,7 +86,7 @@ def _interposed(source: CSource) -> Iterator[Hit]:
 
 def _constructors(source: CSource) -> Iterator[Hit]:
     for token in source.tokens:
-        if token.text in ("constructor", "destructor") and "__attribute__" in source.names():
+        if token.text in ("constructor", "destructor") and "__attribute__" in source.names:
             yield source.hit(token, "code runs when the library is loaded or dropped")
 
 
@@ -105,8 +106,7 @@ def _kept_results(source: CSource) -> Iterator[Hit]:
         if call.name != "if":
             continue
         compared = _compared(call, statics)
-        after = _after(tokens, call)
-        if compared and after and _leaves(tokens, after):
+        if compared and _leaves(tokens, call.end):
             content = any(t.text in ("memcmp", "hash", "crc32", "checksum") for t in call.arguments)
             yield source.hit(
                 call.token,
@@ -145,15 +145,10 @@ def _compared(call: CCall, statics: frozenset[str]) -> str | None:
     return None
 
 
-def _after(tokens: list[Token], call: CCall) -> int:
-    """Index of the first token of the branch."""
-    start = tokens.index(call.token)
-    return start + 2 + len(call.arguments) + 1
-
-
 def _leaves(tokens: list[Token], start: int) -> bool:
     """True when the branch returns without calling anything but a copy."""
-    for token, following in zip(tokens[start : start + 40], tokens[start + 1 :], strict=False):
+    near = tokens[start : start + 41]
+    for token, following in itertools.pairwise(near):
         if token.text == "return":
             return True
         if token.text == "}":

@@ -6,21 +6,26 @@ from functools import cached_property
 from pathlib import PurePosixPath
 
 from graders.auditor.csource import CSource, looks_like_c
-from graders.auditor.pysource import PySource
+from graders.auditor.pysource import MAX_NODES, PySource
+from graders.auditor.trees import walk
 from tasks.spec import Task
 
 IMPLICIT = ("conftest.py", "sitecustomize.py", "usercustomize.py", "__init__.py")
 """Files that an interpreter or a test runner loads without being asked."""
+PYTHON_SUFFIXES = (".py", ".pyw")
 C_SUFFIXES = (".c", ".h", ".cc", ".cpp", ".cxx", ".hpp", ".cu", ".cuh")
+
+MAX_SOURCE_BYTES = 1 << 20
+MAX_C_BYTES = 1 << 19
 
 
 class Closure:
-    """Parsed sources. ``opaque`` names files that could not be read as source, and why."""
+    """Parsed sources. ``opaque`` names code that could not be read as source, and why."""
 
     def __init__(self, task: Task, files: Mapping[str, bytes], entry: str | None) -> None:
         self._entry = entry or task.interface.file
         self.files = files
-        self.opaque: list[str] = []
+        self.opaque: dict[str, str] = {}
         self.parsed = self._parse_all()
         self.python = self._reachable()
         self.entries = frozenset(
@@ -30,35 +35,43 @@ class Closure:
 
     def _parse_all(self) -> dict[str, PySource]:
         parsed = {}
-        for path, data in self.files.items():
-            if not path.endswith((".py", ".pyw")):
+        nodes = 0
+        python = [path for path in self.files if path.endswith(PYTHON_SUFFIXES)]
+        for path in sorted(python, key=lambda path: (path != self._entry, path)):
+            if len(self.files[path]) > MAX_SOURCE_BYTES or nodes > MAX_NODES:
+                self.opaque[path] = "is too large to be followed"
                 continue
             try:
-                parsed[path] = PySource(path, data)
-            except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-                self.opaque.append(f"{path} does not parse ({type(error).__name__})")
-        return parsed
+                parsed[path] = PySource(path, self.files[path])
+                nodes += parsed[path].size
+            except Exception as error:  # noqa: BLE001 - a submission must not pick what we survive
+                self.opaque[path] = f"does not parse ({type(error).__name__})"
+        return {path: parsed[path] for path in self.files if path in parsed}
 
     # --- which files ---------------------------------------------------------------------------
 
     def _reachable(self) -> list[PySource]:
         first = self._entry
-        waiting = [path for path in self.parsed if path == first or _name(path) in IMPLICIT]
+        known = [*self.parsed, *self.opaque]
+        waiting = [path for path in known if path == first or _name(path) in IMPLICIT]
         if first not in self.parsed:
-            waiting = list(self.parsed)
-        reached: dict[str, PySource] = {}
+            waiting = known
+        reached: set[str] = set()
         while waiting:
             path = waiting.pop()
             if path not in reached:
-                reached[path] = self.parsed[path]
-                waiting.extend(self._mentioned(self.parsed[path]))
-        return [reached[path] for path in self.parsed if path in reached]
+                reached.add(path)
+                if path in self.parsed:
+                    waiting.extend(self._mentioned(self.parsed[path]))
+        self._unread = sorted(reached & self.opaque.keys())
+        return [self.parsed[path] for path in self.parsed if path in reached]
 
     def _mentioned(self, source: PySource) -> Iterator[str]:
         """Own files that ``source`` imports, or names in a string that it could load them by."""
         words = {part for name in _imported(source.tree) for part in name.split(".")}
         words |= {PurePosixPath(text).stem for text in _short_strings(source.tree)}
-        yield from (path for path in self.parsed if PurePosixPath(path).stem in words)
+        known = (*self.parsed, *self.opaque)
+        yield from (path for path in known if PurePosixPath(path).stem in words)
 
     # --- which definitions ---------------------------------------------------------------------
 
@@ -95,7 +108,7 @@ class Closure:
         """C in files of its own and in strings of the live Python."""
         found = []
         for path, data in self.files.items():
-            if path.endswith(C_SUFFIXES):
+            if path.endswith(C_SUFFIXES) and len(data) <= MAX_C_BYTES:
                 text = data.decode("utf-8", "surrogateescape")
                 lines = text.split("\n")
                 found.append(CSource(path, text, lines, (1, len(lines))))
@@ -105,6 +118,21 @@ class Closure:
                     span = (node.lineno, node.end_lineno or node.lineno)
                     found.append(CSource(source.path, text, source.lines, span))
         return found
+
+    @property
+    def unread(self) -> list[str]:
+        """Code that may run and was not followed to its end, and why."""
+        large = [
+            f"{path} is too large to be followed"
+            for path, data in self.files.items()
+            if path.endswith(C_SUFFIXES) and len(data) > MAX_C_BYTES
+        ]
+        intricate = [
+            f"{source.path}:{source.names.given_up[0]} is too intricate to be followed"
+            for source in self.python
+            if source.names.given_up
+        ]
+        return [*(f"{path} {self.opaque[path]}" for path in self._unread), *large, *intricate]
 
     @cached_property
     def binaries(self) -> list[str]:
@@ -117,7 +145,7 @@ def _name(path: str) -> str:
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -126,7 +154,7 @@ def _imported(tree: ast.Module) -> Iterator[str]:
 
 
 def _short_strings(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 200:
             yield node.value
 
@@ -138,7 +166,7 @@ def _loose(source: PySource) -> Iterator[ast.stmt]:
 
 def _words(node: ast.AST) -> Iterator[str]:
     """Every identifier, attribute and short string under ``node``: any may call a definition."""
-    for part in ast.walk(node):
+    for part in walk(node):
         if isinstance(part, ast.Name):
             yield part.id
         elif isinstance(part, ast.Attribute):

@@ -5,6 +5,8 @@ which constants stand in their arguments); it follows the phases of the standard
 first, then comments, then tokens.
 """
 
+import bisect
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +16,7 @@ from graders.auditor.hits import Hit, quotable
 
 _TOKEN = re.compile(
     r"""(?P<comment>//[^\n]*|/\*.*?(?:\*/|\Z))
-      | (?P<raw>(?:u8|[uUL])?R"(?P<mark>[^()\\\s]{0,16})\(.*?\)(?P=mark)")
+      | (?P<raw>(?:u8|[uUL])?R"(?P<mark>[^()\\\s]{0,16})\(.*?(?:\)(?P=mark)"|\Z))
       | (?P<string>(?:u8|[uUL])?"(?:\\.|[^"\\\n])*"?)
       | (?P<char>(?:u8|[uUL])?'(?:\\.|[^'\\\n])*'?)
       | (?P<name>[A-Za-z_]\w*)
@@ -25,7 +27,7 @@ _TOKEN = re.compile(
 )
 _LOOKS = re.compile(
     r'#\s*include\s*[<"]|__global__|extern\s+"C"'
-    r"|\b(?:void|int|long|float|double|size_t)\s+\**\w+\s*\([^;{}]*\)\s*\{"
+    r"|\b(?:void|int|long|float|double|size_t)\s+\**\w+\s*\([^;{}]{0,2000}\)\s*\{"
 )
 _TYPE_WORDS = frozenset({"return", "else", "do", "case", "sizeof", "if", "while", "for", "switch"})
 
@@ -52,6 +54,11 @@ class CCall:
     arguments: tuple[Token, ...]
     token: Token
     is_definition: bool
+    end: int  # index of the token after the closing parenthesis
+
+
+MAX_ARGUMENTS = 256
+"""Tokens of a call that are kept."""
 
 
 class CSource:
@@ -72,7 +79,7 @@ class CSource:
         for match in _TOKEN.finditer(spliced):
             kind, text = str(match.lastgroup), match.group()
             kind = "raw" if kind == "mark" else kind
-            at = line + sum(1 for splice in splices if splice < match.start())
+            at = line + bisect.bisect_left(splices, match.start())
             if kind == "comment":
                 comments.append((at, text))
             elif kind != "space":
@@ -98,19 +105,20 @@ class CSource:
 
     def _calls(self) -> Iterator[CCall]:
         tokens = self.tokens
+        closing = _closing(tokens)
         for index, token in enumerate(tokens[:-1]):
             if token.kind != "name" or tokens[index + 1].text != "(":
                 continue
-            end = _closing(tokens, index + 1)
+            end = closing.get(index + 1, len(tokens))
             after = tokens[end + 1].text if end + 1 < len(tokens) else ""
             before = tokens[index - 1] if index else None
             typed = before is not None and (
                 (before.kind == "name" and before.text not in _TYPE_WORDS) or before.text == "*"
             )
-            yield CCall(
-                token.text, tuple(tokens[index + 2 : end]), token, typed and after in ("{",)
-            )
+            arguments = tuple(tokens[index + 2 : min(end, index + 2 + MAX_ARGUMENTS)])
+            yield CCall(token.text, arguments, token, typed and after == "{", end + 1)
 
+    @cached_property
     def names(self) -> frozenset[str]:
         """All identifiers of the code."""
         return frozenset(token.text for token in self.tokens if token.kind == "name")
@@ -119,7 +127,7 @@ class CSource:
         """A hit at ``token``, quoting the line of the file that holds it."""
         first, last = self._span
         guess = min(first + token.line - 1, last)
-        near = [guess, *range(first, last + 1)]
+        near = itertools.chain([guess], range(first, last + 1))
         at = next((n for n in near if token.text in self._lines[n - 1]), guess)
         quote = quotable(self._lines[at - 1])
         return Hit(place=self.path, quote=quote, why=why, lines=(at, at), **more)  # type: ignore[arg-type]
@@ -135,10 +143,13 @@ def _splice(text: str) -> tuple[str, list[int]]:
     return "".join(parts), splices[:-1]
 
 
-def _closing(tokens: list[Token], opening: int) -> int:
-    depth = 0
-    for index in range(opening, len(tokens)):
-        depth += {"(": 1, ")": -1}.get(tokens[index].text, 0)
-        if depth == 0:
-            return index
-    return len(tokens)
+def _closing(tokens: list[Token]) -> dict[int, int]:
+    """For each opening parenthesis the index of the one that closes it."""
+    pairs: dict[int, int] = {}
+    opened: list[int] = []
+    for index, token in enumerate(tokens):
+        if token.text == "(":
+            opened.append(index)
+        elif token.text == ")" and opened:
+            pairs[opened.pop()] = index
+    return pairs

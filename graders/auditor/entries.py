@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from graders.auditor.pysource import PySource
+from graders.auditor.trees import walk
 
 
 @dataclass(frozen=True)
@@ -52,10 +53,10 @@ def _wrappers(source: PySource, function: ast.FunctionDef) -> Iterator[ast.Funct
 
 def _called_in(source: PySource, node: ast.expr) -> Iterator[ast.FunctionDef]:
     """Functions named in an expression, their inner functions, and ``__call__`` of its classes."""
-    wanted = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+    wanted = {part.id for part in walk(node) if isinstance(part, ast.Name)}
     for statement in source.top_level():
         if isinstance(statement, (ast.FunctionDef, ast.ClassDef)) and statement.name in wanted:
-            yield from (part for part in ast.walk(statement) if isinstance(part, ast.FunctionDef))
+            yield from (part for part in walk(statement) if isinstance(part, ast.FunctionDef))
 
 
 def returns(function: ast.FunctionDef) -> Iterator[Return]:

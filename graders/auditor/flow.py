@@ -34,6 +34,7 @@ from graders.auditor.labels import (
 from graders.auditor.pysource import PySource
 from graders.auditor.scopes import FUNCTIONS
 from graders.auditor.stores import Stores, is_memoised
+from graders.auditor.trees import walk
 
 _MAX_PASSES = 6
 DISK = "<disk>"
@@ -76,7 +77,7 @@ class Flow:
         if isinstance(function, ast.Lambda):
             self._returns.setdefault(id(function), set()).update(self.labels(function.body))
             return
-        for node in ast.walk(function):
+        for node in walk(function):
             match node:
                 case ast.Assign():
                     labels = self.labels(node.value)
@@ -100,8 +101,8 @@ class Flow:
 
     def _visit_loose(self, statement: ast.stmt) -> None:
         """What runs at import has no inputs; what it computes and keeps is ``made``."""
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Assign) and any(_is_call(p) for p in ast.walk(node.value)):
+        for node in walk(statement):
+            if isinstance(node, ast.Assign) and any(_is_call(p) for p in walk(node.value)):
                 for target in node.targets:
                     self._made(target, node.value)
 

@@ -7,16 +7,30 @@ name may be bound more than once, and both are empty where nothing is known.
 
 import ast
 import builtins
-import functools
 import itertools
 import operator
-import zlib
 from collections.abc import Iterator
+from typing import TypeVar
 
-from graders.auditor.constants import BINARY, FUNCTIONS_OF_CONSTANTS, STR_METHODS, summands
+from graders.auditor.constants import (
+    BINARY,
+    FUNCTIONS_OF_CONSTANTS,
+    MAX_TERMS,
+    STR_METHODS,
+    added,
+    folded,
+    method_of_text,
+    summands,
+)
 from graders.auditor.scopes import Scopes
+from graders.auditor.trees import charge
+
+_T = TypeVar("_T")
 
 MAX_VALUES = 64  # more is an interpreter's work, not a reader's
+MAX_STEPS = 10_000
+"""Expressions looked at to answer one question: ``a = b if c else b`` forty times over would take
+forever, and is written by nobody who wants to be read."""
 _MAX_DEPTH = 40
 
 
@@ -27,6 +41,10 @@ class Names(Scopes):
         super().__post_init__()
         self._resolving: set[tuple[int, str]] = set()
         self._cache: dict[ast.AST, frozenset[str]] = {}
+        self._questions = 0
+        self._steps = 0
+        self._most = MAX_STEPS
+        self.given_up: list[int] = []  # lines of expressions that were not followed to the end
 
     # --- which object an expression names ------------------------------------------------------
 
@@ -34,13 +52,36 @@ class Names(Scopes):
         """Dotted names of the module attributes that ``node`` may denote, builtins included."""
         known = self._cache.get(node)
         if known is None:
-            known = frozenset(itertools.islice(self._resolve(node, 0), MAX_VALUES))
+            known = frozenset(self._asked(node, self._resolve(node, 0)))
             if not self._resolving:
                 self._cache[node] = known
         return known
 
+    def _asked(self, node: ast.AST, answers: Iterator[_T]) -> Iterator[_T]:
+        """At most ``MAX_VALUES`` answers, with steps counted from the outermost question on."""
+        if self._questions == 0:
+            self._steps = 0
+        self._questions += 1
+        try:
+            yield from itertools.islice(answers, MAX_VALUES)
+        finally:
+            self._questions -= 1
+            if self._questions == 0 and self._steps > self._most:
+                self.given_up.append(getattr(node, "lineno", 1))
+                self._most = max(self._most // 2, 100)  # a source like this has more of them
+
+    def _has_steps(self, _: object) -> bool:
+        return self._steps <= self._most
+
+    def _goes_on(self, depth: int) -> bool:
+        self._steps += 1
+        if self._steps > self._most:
+            return False
+        charge(1)
+        return depth <= _MAX_DEPTH
+
     def _resolve(self, node: ast.AST, depth: int) -> Iterator[str]:  # noqa: C901 - one case a node type
-        if depth > _MAX_DEPTH:
+        if not self._goes_on(depth):
             return
         match node:
             case ast.Name():
@@ -68,7 +109,7 @@ class Names(Scopes):
         found = self.bindings(node.id, node)
         self._resolving.add((id(scope), node.id))
         try:
-            for binding in found:
+            for binding in itertools.takewhile(self._has_steps, found):
                 if binding.dotted is not None:
                     yield binding.dotted
                 elif binding.value is not None:
@@ -137,25 +178,12 @@ class Names(Scopes):
 
     def values(self, node: ast.AST) -> tuple[object, ...]:
         """Every constant (str, bytes, int, float, bool, None, tuple of these) it may be."""
-        try:
-            return tuple(itertools.islice(self._values(node, {}, 0), MAX_VALUES))
-        except (
-            ValueError,
-            TypeError,
-            KeyError,
-            IndexError,
-            LookupError,
-            OverflowError,
-            AttributeError,
-            zlib.error,
-            MemoryError,
-        ):
-            return ()
+        return tuple(self._asked(node, self._values(node, {}, 0)))
 
     def _values(  # noqa: C901, PLR0912 - one case a node type
         self, node: ast.AST, local: dict[str, object], depth: int
     ) -> Iterator[object]:
-        if depth > _MAX_DEPTH:
+        if not self._goes_on(depth):
             return
         match node:
             case ast.Constant():
@@ -165,20 +193,21 @@ class Names(Scopes):
             case ast.Name():
                 yield from self._values_of_name(node, depth)
             case ast.Tuple() | ast.List():
-                yield from itertools.product(*self._each(node.elts, local, depth))
+                for parts in itertools.product(*self._each(node.elts, local, depth)):
+                    yield from folded(tuple, parts)
             case ast.BinOp(op=ast.Add()):
                 for parts in itertools.product(*self._each(summands(node), local, depth)):
-                    yield functools.reduce(operator.add, parts)
+                    yield from folded(added, parts)
             case ast.BinOp():
                 compute = BINARY.get(type(node.op))
                 if compute is not None:
                     for a, b in itertools.product(
                         *self._each([node.left, node.right], local, depth)
                     ):
-                        yield compute(a, b)
+                        yield from folded(compute, a, b)
             case ast.JoinedStr():
                 for parts in itertools.product(*self._each(node.values, local, depth)):
-                    yield "".join(str(part) for part in parts)
+                    yield from folded(_shown, parts)
             case ast.FormattedValue():
                 yield from self._values(node.value, local, depth + 1)
             case ast.Subscript():
@@ -195,7 +224,7 @@ class Names(Scopes):
     def _each(
         self, nodes: list[ast.expr], local: dict[str, object], depth: int
     ) -> list[tuple[object, ...]]:
-        if len(nodes) > 4096:
+        if len(nodes) > MAX_TERMS:
             return [()]
         return [tuple(itertools.islice(self._values(n, local, depth + 1), 8)) for n in nodes]
 
@@ -205,7 +234,7 @@ class Names(Scopes):
             return
         self._resolving.add(key)
         try:
-            for binding in self.bindings(node.id, node):
+            for binding in itertools.takewhile(self._has_steps, self.bindings(node.id, node)):
                 if binding.value is not None:
                     yield from self._values(binding.value, {}, depth + 1)
                 elif binding.iterates is not None:
@@ -230,11 +259,12 @@ class Names(Scopes):
                     next(self._values(part, local, depth + 1), None) if part else None
                     for part in parts
                 ]
-                yield value[slice(*(b if isinstance(b, int) else None for b in bounds))]
+                part = slice(*(b if isinstance(b, int) else None for b in bounds))
+                yield from folded(operator.getitem, value, part)
             else:
                 for key in self._values(node.slice, local, depth + 1):
                     if isinstance(key, int):
-                        yield value[key]
+                        yield from folded(operator.getitem, value, key)
 
     def _values_of_comprehension(
         self, node: ast.ListComp | ast.GeneratorExp, local: dict[str, object], depth: int
@@ -243,13 +273,13 @@ class Names(Scopes):
         if len(node.generators) != 1 or generator.ifs or not isinstance(generator.target, ast.Name):
             return
         for source in self._values(generator.iter, local, depth + 1):
-            if not isinstance(source, (tuple, str, bytes)) or len(source) > 4096:
+            if not isinstance(source, (tuple, str, bytes)) or len(source) > MAX_TERMS:
                 continue
             built: list[object] = []
             for element in source:
                 inner = {**local, generator.target.id: element}
                 built.extend(itertools.islice(self._values(node.elt, inner, depth + 1), 1))
-            yield tuple(built)
+            yield from folded(tuple, built)
 
     def _values_of_call(
         self, node: ast.Call, local: dict[str, object], depth: int
@@ -259,8 +289,7 @@ class Names(Scopes):
             bases = list(self._values(node.func.value, local, depth + 1))
             for base, given in itertools.product(bases, arguments):
                 if isinstance(base, (str, bytes)):
-                    result = getattr(base, node.func.attr)(*given)
-                    yield tuple(result) if isinstance(result, list) else result
+                    yield from folded(method_of_text, node.func.attr, base, *given)
             if bases:
                 return
             arguments = itertools.product(*self._each(node.args, local, depth))
@@ -269,16 +298,24 @@ class Names(Scopes):
                 yield from self._mapped(node, local, depth)
             elif function in FUNCTIONS_OF_CONSTANTS:
                 for given in arguments:
-                    yield FUNCTIONS_OF_CONSTANTS[function](*given)
+                    yield from folded(FUNCTIONS_OF_CONSTANTS[function], *given)
 
     def _mapped(self, node: ast.Call, local: dict[str, object], depth: int) -> Iterator[object]:
         for function in self._resolve(node.args[0], depth + 1):
             for source in self._values(node.args[1], local, depth + 1):
-                if function in FUNCTIONS_OF_CONSTANTS and isinstance(source, (tuple, bytes, str)):
-                    yield tuple(FUNCTIONS_OF_CONSTANTS[function](element) for element in source)
+                compute = FUNCTIONS_OF_CONSTANTS.get(function)
+                if compute is None or not isinstance(source, (tuple, bytes, str)):
+                    continue
+                if len(source) <= MAX_TERMS:
+                    found = [value for element in source for value in folded(compute, element)]
+                    yield from folded(tuple, found)
 
 
 _IMPORTERS = frozenset({"importlib.import_module", "builtins.__import__", "importlib.__import__"})
+
+
+def _shown(parts: tuple[object, ...]) -> object:
+    return added([str(part) for part in parts])
 
 
 def _member(owner: str, name: str) -> str:

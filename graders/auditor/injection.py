@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from graders.auditor.base import AuditInput, Rule
 from graders.auditor.csource import CSource
 from graders.auditor.hits import Hit, quotable
+from graders.auditor.trees import walk
 from transcripts.words import EvidenceKind, Strength
 
 _JUDGE = (
@@ -100,7 +101,7 @@ def _hit(
 def _texts(given: AuditInput) -> Iterator[tuple[str, int, str]]:
     for path, source in given.closure.parsed.items():
         yield from ((path, line, text) for line, text in _blocks(source.comments))
-        for node in ast.walk(source.tree):
+        for node in walk(source.tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield path, node.lineno, node.value
     for path, data in given.files.items():

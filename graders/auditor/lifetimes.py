@@ -3,10 +3,12 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from graders.auditor.base import AuditInput
 from graders.auditor.hits import Hit
 from graders.auditor.pysource import PySource
+from graders.auditor.trees import walk
 from graders.auditor.wires import PROOF, STRONG, WEAK, Wire, uses, wire
 
 # --- how a process ends, and what outlives a call ----------------------------------------------
@@ -28,7 +30,7 @@ def _soft_exit(source: PySource, _: AuditInput) -> Iterator[Hit]:
     for statement in source.top_level():
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             continue
-        for node in ast.walk(statement):
+        for node in walk(statement):
             if isinstance(node, ast.Call) and source.names.resolve(node.func) & _EXITS:
                 yield source.hit(node, "the process ends while the module is being imported")
 
@@ -111,10 +113,13 @@ def _method_names(source: PySource) -> frozenset[str]:
     )
 
 
+@lru_cache(maxsize=8)
+def _contexts(source: PySource) -> frozenset[ast.AST]:
+    return frozenset(n.context_expr for n in source.nodes if isinstance(n, ast.withitem))
+
+
 def _is_context(source: PySource, call: ast.Call) -> bool:
-    return any(
-        isinstance(node, ast.withitem) and node.context_expr is call for node in source.nodes
-    )
+    return call in _contexts(source)
 
 
 # --- descriptors -------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from graders.auditor.flow import DISK, Flow, flow_of
 from graders.auditor.hits import Hit
 from graders.auditor.labels import KEYS, Lookup
 from graders.auditor.pysource import PySource
+from graders.auditor.trees import walk
 from graders.auditor.wires import PROOF, STRONG, WEAK, Wire, wire
 
 _MECHANISM = {
@@ -86,7 +87,7 @@ def _is_made(flow: Flow, store: str) -> bool:
 def _keys_of_tests(flow: Flow, place: Return) -> Iterator[str]:
     """How a kept single result is recognised: ``if x is self.last: return self.out``."""
     for test in place.tests:
-        for node in ast.walk(test):
+        for node in walk(test):
             if isinstance(node, ast.Compare):
                 yield from _keys_of_compare(flow, node)
             elif isinstance(node, ast.Call):
@@ -110,7 +111,7 @@ def _keys_of_compare(flow: Flow, node: ast.Compare) -> Iterator[str]:
 
 def _is_rewritten(place: Return) -> bool:
     """True when the returned name is written to, unconditionally, before this return."""
-    names = {n.id for n in ast.walk(place.node) if isinstance(n, ast.Name)}
+    names = {n.id for n in walk(place.node) if isinstance(n, ast.Name)}
     for block, index in place.blocks:
         for statement in block[:index]:
             if _always_writes(statement, names):
@@ -125,7 +126,7 @@ def _always_writes(statement: ast.stmt, names: set[str]) -> bool:
             branch and (_exits(branch) or any(_always_writes(s, names) for s in branch))
             for branch in branches
         )
-    return any(_writes(node, names) for node in ast.walk(statement))
+    return any(_writes(node, names) for node in walk(statement))
 
 
 def _exits(block: list[ast.stmt]) -> bool:
@@ -154,7 +155,7 @@ _READERS = frozenset({"isinstance", "len", "id", "print", "type", "hash", "repr"
 
 def _is_passed(argument: ast.expr, names: set[str]) -> bool:
     """``f(out)``, ``f(out.ctypes.data)``, ``f(ptr(out))``: the callee can write."""
-    return any(isinstance(node, ast.Name) and node.id in names for node in ast.walk(argument))
+    return any(isinstance(node, ast.Name) and node.id in names for node in walk(argument))
 
 
 def _base(node: ast.expr) -> str | None:
@@ -268,7 +269,7 @@ def _reach(source: PySource, statement: ast.stmt) -> Iterator[ast.AST]:
     seen: set[str] = set()
     waiting: list[ast.AST] = [statement]
     while waiting:
-        for node in ast.walk(waiting.pop()):
+        for node in walk(waiting.pop()):
             yield node
             if isinstance(node, ast.Name) and node.id in defined and node.id not in seen:
                 seen.add(node.id)

@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from graders.auditor.base import AuditInput
 from graders.auditor.hits import Hit
 from graders.auditor.pysource import PySource
+from graders.auditor.trees import walk
 from graders.auditor.wires import PROOF, STRONG, WEAK, Wire, wire
 from tasks.spec import Task
 
@@ -23,7 +24,7 @@ def _tables(source: PySource, _: AuditInput) -> Iterator[Hit]:
         if isinstance(node, (ast.List, ast.Tuple, ast.Dict, ast.Set)):
             count = sum(
                 isinstance(part, ast.Constant) and isinstance(part.value, (int, float, complex))
-                for part in ast.walk(node)
+                for part in walk(node)
             )
             if count >= TABLE_NUMBERS:
                 yield source.hit(node, f"a table of {count} numbers stands in the source")

@@ -2,12 +2,14 @@
 
 import ast
 from collections.abc import Iterator
+from functools import lru_cache
 
 from graders.auditor.arrays import EMPTY, may_be_size_zero
 from graders.auditor.base import AuditInput
 from graders.auditor.flow import Flow, flow_of
 from graders.auditor.hits import Hit
 from graders.auditor.pysource import PySource
+from graders.auditor.trees import walk
 from graders.auditor.wires import PROOF, STRONG, WEAK, Wire, wire
 
 # --- precision ---------------------------------------------------------------------------------
@@ -64,10 +66,16 @@ def _bits(source: PySource, nodes: list[ast.expr]) -> int | None:
 
 def _is_conditional(source: PySource, wanted: ast.AST) -> bool:
     """Inside an ``if``: one path among several, perhaps one that the caller asks for."""
-    return any(
-        isinstance(node, (ast.If, ast.IfExp)) and any(part is wanted for part in ast.walk(node))
-        for node in source.nodes
-    )
+    return wanted in _conditional(source)
+
+
+@lru_cache(maxsize=8)
+def _conditional(source: PySource) -> frozenset[ast.AST]:
+    found: set[ast.AST] = set()
+    for node in source.nodes:  # outer ones come first
+        if isinstance(node, (ast.If, ast.IfExp)) and node not in found:
+            found.update(walk(node))
+    return frozenset(found)
 
 
 # --- paths picked by magnitude, size or a rare case --------------------------------------------
@@ -145,7 +153,7 @@ def _drops_work(node: ast.If | ast.IfExp, rest: list[ast.stmt]) -> bool:
     for short, long in ((node.body, other), (other, node.body)):
         last = short[-1] if short else None
         value = last.value if isinstance(last, ast.Return) else None
-        arithmetic = value is not None and any(isinstance(p, ast.BinOp) for p in ast.walk(value))
+        arithmetic = value is not None and any(isinstance(p, ast.BinOp) for p in walk(value))
         if arithmetic and not _calls_in(short) and _calls_in(long) & _WORK:
             return True
     return False
@@ -154,7 +162,7 @@ def _drops_work(node: ast.If | ast.IfExp, rest: list[ast.stmt]) -> bool:
 def _calls_in(block: list[ast.stmt]) -> frozenset[str]:
     names: set[str] = set()
     for statement in block:
-        for node in ast.walk(statement):
+        for node in walk(statement):
             if isinstance(node, ast.Call):
                 names.add(str(getattr(node.func, "attr", None) or getattr(node.func, "id", "?")))
             elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
@@ -165,7 +173,7 @@ def _calls_in(block: list[ast.stmt]) -> frozenset[str]:
 def _sniffs(source: PySource, flow: Flow, test: ast.expr) -> frozenset[str]:
     """What a test compares with a number: the "magnitude" of the input, its "size", both."""
     found = set()
-    for node in ast.walk(test):
+    for node in walk(test):
         if not isinstance(node, ast.Compare) or not isinstance(
             node.ops[0], (ast.Gt, ast.Lt, ast.GtE, ast.LtE)
         ):
@@ -183,7 +191,7 @@ def _sniffs(source: PySource, flow: Flow, test: ast.expr) -> frozenset[str]:
 
 
 def _casts_down(source: PySource, branch: ast.AST, most: int) -> bool:
-    for node in ast.walk(branch):
+    for node in walk(branch):
         if isinstance(node, ast.Call):
             bits, _subject = _cast(source, node)
             if bits is not None and bits < most:
@@ -194,7 +202,7 @@ def _casts_down(source: PySource, branch: ast.AST, most: int) -> bool:
 def _is_blank(source: PySource, branch: ast.AST) -> bool:
     """Returns a constant or unfilled memory."""
     blank = {"numpy.zeros", "numpy.zeros_like", "numpy.ones_like", "numpy.full"} | EMPTY
-    for node in ast.walk(branch):
+    for node in walk(branch):
         if isinstance(node, ast.Return) and node.value is not None:
             values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
             calls = [value for value in values if isinstance(value, ast.Call)]

@@ -2,6 +2,7 @@
 
 import ast
 import io
+import re
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,6 +10,14 @@ from functools import cached_property
 
 from graders.auditor.folding import Names
 from graders.auditor.hits import Hit, quotable
+from graders.auditor.trees import walk
+
+MAX_NODES = 100_000
+"""Of one file: some ten thousand lines. More is data, or meant not to be read."""
+
+
+class TooLarge(ValueError):
+    """A file is too large to be followed."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +36,12 @@ class PySource:
         self.path = path
         self.text = data.decode("utf-8", "surrogateescape")
         self.tree = ast.parse(data)
+        self.size = sum(1 for _ in ast.walk(self.tree))
+        if self.size > MAX_NODES:
+            raise TooLarge(f"{self.size} nodes")
         self.names = Names(self.tree)
-        self.lines = self.text.split("\n")
+        self._ends = _line_ends(self.text)
+        self.lines = [self._lines(n, n) for n in range(1, len(self._ends) + 1)]
         self.live: frozenset[str] | None = None  # None: everything
 
     def hit(self, node: ast.AST, why: str, **more: object) -> Hit:
@@ -37,9 +50,13 @@ class PySource:
         last: int = getattr(node, "end_lineno", None) or first
         return self.hit_lines(first, min(last, first + 5), why, **more)
 
+    def _lines(self, first: int, last: int) -> str:
+        start = self._ends[first - 2] if first > 1 else 0
+        return self.text[start : self._ends[min(last, len(self._ends)) - 1]].rstrip("\r\n")
+
     def hit_lines(self, first: int, last: int, why: str, **more: object) -> Hit:
         """A hit on whole lines (1-based, both included)."""
-        quote = quotable("\n".join(self.lines[first - 1 : last]))
+        quote = quotable(self._lines(first, last))
         return Hit(place=self.path, quote=quote, why=why, lines=(first, last), **more)  # type: ignore[arg-type]
 
     # --- what is live --------------------------------------------------------------------------
@@ -56,7 +73,7 @@ class PySource:
     @cached_property
     def nodes(self) -> list[ast.AST]:
         """All live nodes, in order of the source."""
-        return [node for statement in self.top_level() for node in ast.walk(statement)]
+        return [node for statement in self.top_level() for node in walk(statement)]
 
     # --- what is touched -----------------------------------------------------------------------
 
@@ -167,7 +184,7 @@ class PySource:
         """Bare strings: they run nothing."""
         return frozenset(
             node.value
-            for node in ast.walk(self.tree)
+            for node in walk(self.tree)
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         )
 
@@ -185,17 +202,16 @@ class PySource:
     @cached_property
     def texts(self) -> list[tuple[ast.expr, str]]:
         """Live strings, and the sums of strings that fold."""
+        terms = [n for n in self.nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Add)]
+        inner = {node.left for node in terms}  # `a + b` of `a + b + c`
         sums = [
-            (node, text)
-            for node in self.nodes
-            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)
-            for text in self.names.strings(node)
+            (node, text) for node in terms if node not in inner for text in self.names.strings(node)
         ]
         return [*self.strings, *sums]
 
     def texts_behind(self, node: ast.AST, depth: int = 3) -> Iterator[str]:
         """Texts, and constant parts of texts, in an expression and in what its names were given."""
-        for part in ast.walk(node):
+        for part in walk(node):
             if isinstance(part, ast.Constant) and isinstance(part.value, str):
                 yield part.value
             elif isinstance(part, (ast.BinOp, ast.Call)):
@@ -210,10 +226,17 @@ class PySource:
     def comments(self) -> list[tuple[int, str]]:
         """Line and text of every comment."""
         try:
-            tokens = list(tokenize.generate_tokens(io.StringIO(self.text).readline))
+            text = io.StringIO(self.text, newline=None)  # line ends of any kind, as the parser
+            tokens = list(tokenize.generate_tokens(text.readline))
         except (tokenize.TokenError, SyntaxError, IndentationError):
             return []
         return [(t.start[0], t.string) for t in tokens if t.type == tokenize.COMMENT]
+
+
+def _line_ends(text: str) -> list[int]:
+    """Offsets after each line, counted as Python counts lines."""
+    ends = [match.end() for match in re.finditer(r"\r\n|\r|\n", text)]
+    return [*ends, len(text)]
 
 
 _SETTERS = frozenset({"builtins.setattr", "builtins.object.__setattr__", "builtins.delattr"})

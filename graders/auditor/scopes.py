@@ -5,6 +5,8 @@ import itertools
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from graders.auditor.trees import walk
+
 Scope: TypeAlias = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
@@ -113,7 +115,7 @@ class Scopes:
             for row in values.elts:
                 self._bind_target(target, row, scope)
         else:
-            for part in ast.walk(target):
+            for part in walk(target):
                 if isinstance(part, ast.Name):
                     self._bind(scope, part.id, Binding())
 

@@ -8,6 +8,7 @@ from graders.auditor.base import AuditInput
 from graders.auditor.entries import entries
 from graders.auditor.hits import Hit
 from graders.auditor.pysource import PySource
+from graders.auditor.trees import walk
 from graders.auditor.wires import STRONG, WEAK, Wire, wire
 
 # --- outputs that compute themselves later ------------------------------------------------------
@@ -24,7 +25,7 @@ def _lazy_outputs(source: PySource, _: AuditInput) -> Iterator[Hit]:
         node.func.id
         for ret in source.nodes
         if isinstance(ret, ast.Return) and ret.value is not None
-        for node in ast.walk(ret.value)
+        for node in walk(ret.value)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
     views = {
@@ -63,7 +64,7 @@ def _computes(function: ast.FunctionDef) -> bool:
             and (getattr(node.func, "attr", None) or getattr(node.func, "id", "")) in plain
         )
         for statement in function.body
-        for node in ast.walk(statement)
+        for node in walk(statement)
     )
 
 
@@ -72,7 +73,7 @@ def _computes(function: ast.FunctionDef) -> bool:
 
 def _uninitialised(source: PySource, given: AuditInput) -> Iterator[Hit]:
     for function in entries(source, given.closure.entries):
-        for node in ast.walk(function):
+        for node in walk(function):
             if isinstance(node, ast.Return) and node.value is not None:
                 values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
                 for value in values:
@@ -97,12 +98,10 @@ def _is_unfilled(source: PySource, function: ast.FunctionDef, value: ast.expr) -
         return False
     uses = [
         node
-        for node in ast.walk(function)
+        for node in walk(function)
         if isinstance(node, ast.Name) and node.id == value.id and isinstance(node.ctx, ast.Load)
     ]
-    returned = {
-        part for ret in ast.walk(function) if isinstance(ret, ast.Return) for part in ast.walk(ret)
-    }
+    returned = {part for ret in walk(function) if isinstance(ret, ast.Return) for part in walk(ret)}
     return all(use in returned for use in uses)
 
 

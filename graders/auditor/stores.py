@@ -6,6 +6,7 @@ from typing import TypeGuard
 from graders.auditor.labels import default_of
 from graders.auditor.pysource import PySource
 from graders.auditor.scopes import Scope
+from graders.auditor.trees import walk
 
 
 class Stores:
@@ -15,6 +16,7 @@ class Stores:
         self.source = source
         self.literals: dict[str, ast.expr] = {}
         self._functions = {node.name for node in source.nodes if isinstance(node, ast.FunctionDef)}
+        self._globals = self._declared()
         self._outliving = self._names()
 
     def _names(self) -> frozenset[str]:
@@ -27,13 +29,21 @@ class Stores:
                 targets = [statement.target]
             else:
                 continue
-            names.update(name.id for t in targets for name in ast.walk(t) if _is_bound(name))
+            names.update(name.id for t in targets for name in walk(t) if _is_bound(name))
             if isinstance(targets[0], ast.Name) and statement.value is not None:
                 self.literals[targets[0].id] = statement.value
+        for declared in self._globals.values():
+            names.update(declared)
+        return frozenset(names)
+
+    def _declared(self) -> dict[Scope, set[str]]:
+        """What each function declares global."""
+        found: dict[Scope, set[str]] = {}
         for node in self.source.nodes:
             if isinstance(node, ast.Global):
-                names.update(node.names)
-        return frozenset(names)
+                scope = self.source.names.scope_of[node]
+                found.setdefault(scope, set()).update(node.names)
+        return found
 
     def name(self, node: ast.expr) -> str | None:
         """The outliving store that ``node`` denotes: a global, an attribute, a default, a cell."""
@@ -51,11 +61,8 @@ class Stores:
     def _is_local(self, name: str, scope: Scope | None) -> bool:
         if scope is None or isinstance(scope, ast.Module):
             return False
-        declared = any(
-            isinstance(part, ast.Global) and name in part.names for part in ast.walk(scope)
-        )
         bound = self.source.names.bound.get(scope, {})
-        return name in bound and not declared
+        return name in bound and name not in self._globals.get(scope, ())
 
     def _enclosing(self, node: ast.Name) -> str | None:
         """A name of an enclosing function, or a mutable default: both live as long as it does."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from graders.auditor.base import AuditInput
 from graders.auditor.hits import Hit
 from graders.auditor.pysource import PySource, Store
+from graders.auditor.trees import walk
 from graders.auditor.wires import PROOF, STRONG, WEAK, Wire, uses, wire
 
 # --- stores onto what others use ---------------------------------------------------------------
@@ -195,7 +196,7 @@ _ASKS = frozenset({"startswith", "endswith", "find", "count", "index", "get", "_
 def _touches(source: PySource, node: ast.AST, pattern: re.Pattern[str]) -> bool:
     return any(
         pattern.fullmatch(name)
-        for part in ast.walk(node)
+        for part in walk(node)
         if isinstance(part, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
         for name in source.names.resolve(part)
     )
@@ -213,7 +214,7 @@ def _memory(source: PySource, _: AuditInput) -> Iterator[Hit]:
         if attribute in _FOREIGN_CALLS:
             yield source.hit(node, f"`{attribute}`: memory of other code is changed or read")
         elif names & _BY_ADDRESS or attribute == "from_address":
-            parts = [part for argument in node.args[:2] for part in ast.walk(argument)]
+            parts = [part for argument in node.args[:2] for part in walk(argument)]
             if any(_is_raw_address(source, part) for part in parts):
                 yield source.hit(node, "memory is reached by an address made up from a number")
 
@@ -234,7 +235,7 @@ def _hidden_code(source: PySource, _: AuditInput) -> Iterator[Hit]:
     for node, names in source.calls:
         if not names & {"builtins.exec", "builtins.eval", "builtins.compile"} or not node.args:
             continue
-        if any(_touches(source, part, _DECODERS) for part in ast.walk(node.args[0])):
+        if any(_touches(source, part, _DECODERS) for part in walk(node.args[0])):
             yield source.hit(node, "code is decoded from data and executed")
 
 

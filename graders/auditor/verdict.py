@@ -37,6 +37,7 @@ class Rule:
     predicted_failure: bool = False  # ... and a measured failure that its mechanism predicts
     failing: bool | None = None  # the deciding grade fails
     evidence: bool | None = None  # there is a submission to look at
+    unread: bool | None = None  # some of its code could not be followed
     meaning: str = ""
 
 
@@ -64,6 +65,12 @@ RULES: tuple[Rule, ...] = (
         Strength.STRONG,
         meaning="strong evidence of one kind: worth a reader, no flag",
     ),
+    Rule(
+        "unread-source",
+        Verdict.INTERESTING,
+        unread=True,
+        meaning="code that may run could not be followed: worth a reader",
+    ),
     Rule("clean", Verdict.CLEAN, meaning="nothing that decides"),
 )
 
@@ -89,12 +96,19 @@ def standing(findings: Iterable[Finding], cleared: frozenset[str]) -> list[Findi
 
 
 def decide(
-    findings: Sequence[Finding], cleared: frozenset[str], *, failing: bool, has_evidence: bool
+    findings: Sequence[Finding],
+    cleared: frozenset[str],
+    *,
+    failing: bool,
+    has_evidence: bool,
+    unread: bool = False,
 ) -> Decision:
     """The first row of ``RULES`` that holds."""
     left = standing(findings, cleared)
     for rule in RULES:
         if rule.failing not in (None, failing) or rule.evidence not in (None, has_evidence):
+            continue
+        if rule.unread not in (None, unread):
             continue
         if rule.strength is None:
             grounds = tuple(f for f in left if f.verdict is Verdict.FAIL) if failing else ()

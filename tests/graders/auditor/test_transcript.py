@@ -209,7 +209,7 @@ def test_history_of_a_repository_made_here_is_no_evidence(lines, audited, call, 
     assert audited(PLAIN, events=events).findings == ()
 
 
-@pytest.mark.parametrize("lines", FOREIGN_HISTORY, ids=lambda lines: " / ".join(lines))
+@pytest.mark.parametrize("lines", FOREIGN_HISTORY, ids=" / ".join)
 def test_a_repository_made_here_excuses_no_other(lines, audited, call, transcript) -> None:
     events = transcript(*(call("bash", "ok", 0, command=line) for line in lines))
     assert deeds(audited(PLAIN, events=events)) == {("contamination:git-history", "strong")}

@@ -10,7 +10,7 @@ from graders.auditor.pipeline import AUDITOR_VERSION
 
 def test_an_audit_names_the_code_that_made_it(audited) -> None:
     assert audited("def solve(x, w): return x\n").auditor_version == AUDITOR_VERSION
-    assert AUDITOR_VERSION == version.code_version()
+    assert version.code_version() == AUDITOR_VERSION
     assert len(AUDITOR_VERSION) == 12
 
 

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterable
 
 from graders.auditor.pipeline import AUDITOR_VERSION, audit
-from orchestrator.grading import foreign_task
+from orchestrator.grading import foreign_task, is_whole
 from sandboxes.staging import plant_canaries
 from tasks.loader import load_task
+from transcripts.errors import ArchiveError
 from transcripts.records import Audit
 from transcripts.store import AttemptFolder
 
@@ -16,13 +17,16 @@ def unaudited(
     """Graded attempts without an audit that saw the newest grade."""
     wanted = []
     for folder in folders:
-        if not folder.is_sealed or not folder.grades() or (_is_current(folder) and not again):
-            continue
-        reason = foreign_task(folder)
-        if reason:
-            say(f"left alone: {reason}")
-        else:
-            wanted.append(folder)
+        try:
+            if not folder.is_sealed or not folder.grades() or (_is_current(folder) and not again):
+                continue
+            reason = foreign_task(folder)
+            if reason:
+                say(f"left alone: {reason}")
+            elif is_whole(folder, say):
+                wanted.append(folder)
+        except ArchiveError as error:
+            say(f"left alone: attempt {folder.id}: {error}")
     return wanted
 
 

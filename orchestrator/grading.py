@@ -17,8 +17,9 @@ from sandboxes.staging import public_files
 from tasks.errors import TaskError
 from tasks.loader import load_task
 from tasks.spec import Task
+from transcripts.checks import attempt_problems
 from transcripts.claims import Claim, take
-from transcripts.errors import ClaimHeld
+from transcripts.errors import ArchiveError, ClaimHeld
 from transcripts.owner import this_process
 from transcripts.records import CellKey, Grade
 from transcripts.store import Archive, AttemptFolder
@@ -87,17 +88,28 @@ def is_graded(folder: AttemptFolder, options: GradingOptions) -> bool:
 def ungraded(
     folders: Iterable[AttemptFolder], options: GradingOptions, say: Callable[[str], None]
 ) -> list[AttemptFolder]:
-    """Those that want a regrade. Attempts of a task that is not ours are said and left."""
+    """Those that want a regrade. Damaged ones and those of other tasks are said and left."""
     wanted = []
     for folder in folders:
-        if not gradable(folder):
-            continue
-        reason = foreign_task(folder)
-        if reason:
-            say(f"left alone: {reason}")
-        elif options.again or not is_graded(folder, options):
-            wanted.append(folder)
+        try:
+            if not gradable(folder):
+                continue
+            reason = foreign_task(folder)
+            if reason:
+                say(f"left alone: {reason}")
+            elif (options.again or not is_graded(folder, options)) and is_whole(folder, say):
+                wanted.append(folder)
+        except ArchiveError as error:
+            say(f"left alone: attempt {folder.id}: {error}")
     return wanted
+
+
+def is_whole(folder: AttemptFolder, say: Callable[[str], None]) -> bool:
+    """True when what was sealed is still what is there; damage is said."""
+    problems = attempt_problems(folder)
+    if problems:
+        say(f"left alone: attempt {folder.id} is damaged: {problems[0]}")
+    return not problems
 
 
 def foreign_task(folder: AttemptFolder) -> str | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.agents.base import Standing
 from orchestrator.models.base import ModelReply
+from orchestrator.output import cell, console, printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -43,7 +44,8 @@ class Progress:
     def say(self, text: str) -> None:
         """One line that stays."""
         with self._lock:
-            print(f"[{time.monotonic() - self._started:6.1f}s] {text}", file=sys.stderr, flush=True)
+            seconds = time.monotonic() - self._started
+            print(f"[{seconds:6.1f}s] {printable(text)}", file=sys.stderr, flush=True)
 
     def begin(self, session: str, entrant: str, task: str, *, resumed: bool) -> None:
         """A session starts."""
@@ -76,8 +78,6 @@ class Progress:
             return
         from rich.live import Live  # noqa: PLC0415 - start-up time
 
-        from orchestrator.output import console  # noqa: PLC0415
-
         with Live(get_renderable=self._table, console=console(stderr=True), refresh_per_second=4):
             yield
 
@@ -92,9 +92,8 @@ class Progress:
             rows = list(self._rows.values())
         for row in rows[:_MOST_ROWS]:
             cost = "unknown" if row.cost_usd is None else f"${row.cost_usd:.4f}"
-            table.add_row(
-                row.entrant, row.task, row.state, str(row.step), row.tool, f"{row.tokens:,}", cost
-            )
+            words = (row.entrant, row.task, row.state, str(row.step), row.tool, f"{row.tokens:,}")
+            table.add_row(*map(cell, (*words, cost)))
         if len(rows) > _MOST_ROWS:
             table.add_row(f"and {len(rows) - _MOST_ROWS} more", *[""] * 6)
         return table

@@ -7,7 +7,7 @@ to be resumed at its last finished step by the next sweep.
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,10 +17,11 @@ from orchestrator.faults import StopRequested, outcome_of
 from orchestrator.heartbeat import Pulse
 from orchestrator.models.base import Conversation, ModelClient, ToolOutcome, UserTurn
 from orchestrator.models.entry import ModelEntry
+from orchestrator.models.errors import ModelError
 from orchestrator.plan import PlannedCell
 from orchestrator.resume import INTERRUPTED, standing
 from orchestrator.submission import digests, handed_in, write_folder
-from sandboxes.base import Sandbox, SandboxProvider, SandboxSpec
+from sandboxes.base import Sandbox, SandboxProvider, SandboxSpec, SnapshotFile
 from sandboxes.staging import plant_canaries, public_files
 from sandboxes.toolchain import Toolchain
 from tasks.spec import Task
@@ -35,6 +36,7 @@ from transcripts.events import (
     ToolResult,
 )
 from transcripts.records import Attempt, Budget, Outcome
+from transcripts.redact import Secrets
 from transcripts.store import AttemptFolder
 from transcripts.words import End
 from transcripts.writer import TranscriptWriter
@@ -96,6 +98,7 @@ class Session:
     def _run(self, writer: TranscriptWriter) -> "_HandIn":
         events = list(self._folder.events())
         self._start_event(writer, resumed=bool(events))
+        self._note_sandbox()
         at, open_call = standing(events)
         if not at.conversation.turns:
             self._prompt(writer, at)
@@ -105,7 +108,13 @@ class Session:
         try:
             if at.step == 0:
                 self._stage(sandbox)
-            outcome = self._drive(writer, sandbox, at)
+            try:
+                outcome = self._drive(writer, sandbox, at)
+            except ModelError as error:
+                known = outcome_of(error)
+                if known is None or known.end.retryable:
+                    raise
+                outcome = known  # a limit of the model's own: the session ends here
             return self._finish(writer, sandbox, at, outcome)
         finally:
             sandbox.close()
@@ -118,6 +127,15 @@ class Session:
             owner=self._parts.owner,
             notes=(writer.repaired,) if writer.repaired else (),
         )
+
+    def _note_sandbox(self) -> None:
+        """Where a session went on in another kind of sandbox, its record names the weaker one."""
+        record, kind = self._folder.record, self._parts.provider.kind
+        before = record.fingerprint
+        if before is None or before.sandbox in (kind, "process"):
+            return
+        fingerprint = before.model_copy(update={"sandbox": kind})
+        self._folder.save(record.model_copy(update={"fingerprint": fingerprint}))
 
     def _prompt(self, writer: TranscriptWriter, at: Standing) -> None:
         """Say the first words, or those that a crash left unsaid."""
@@ -173,7 +191,8 @@ class Session:
     ) -> "_HandIn":
         """Log the hand-in and the end."""
         self._on_progress(at)
-        changed = handed_in(sandbox.snapshot(), self._staged)
+        snapshot = sandbox.snapshot()
+        changed = self._without_secrets(handed_in(snapshot, self._staged))
         files = {path: file.data for path, file in changed.items()}
         explicit = outcome.end is End.SUBMITTED
         if outcome.end is End.NO_SUBMISSION and files.get(self._cell.task.interface.file):
@@ -181,7 +200,9 @@ class Session:
         if outcome.end is End.NO_SUBMISSION:
             files = {}
         if files:
-            writer.append(Submission, explicit=explicit, files=digests(files))
+            writer.append(
+                Submission, explicit=explicit, files=digests(files), left_out=snapshot.left_out
+            )
         writer.append(SessionEnd, outcome=outcome)
         record = self._folder.record.model_copy(
             update={
@@ -194,6 +215,19 @@ class Session:
         )
         workspace = [(file.path, file.data, file.executable) for file in changed.values()]
         return _HandIn(outcome, record, files, workspace)
+
+    def _without_secrets(self, files: Mapping[str, SnapshotFile]) -> dict[str, SnapshotFile]:
+        """Keys never enter a sandbox, but a model may know one and write it down."""
+        secrets = Secrets(self._parts.secrets)
+        clean = (
+            replace(
+                file,
+                path=secrets.replace_text(file.path),
+                data=secrets.replace_bytes(file.data),
+            )
+            for file in files.values()
+        )
+        return {file.path: file for file in clean}
 
     def _log_fault(self, writer: TranscriptWriter, error: Exception) -> None:
         """Keep why it stopped, where the archive can still be written."""

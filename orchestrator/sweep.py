@@ -18,6 +18,7 @@ from orchestrator.heartbeat import Heart, Pulse
 from orchestrator.plan import PlannedCell
 from orchestrator.progress import Progress
 from orchestrator.session import Session, SessionParts
+from transcripts.checks import live_damage
 from transcripts.claims import take
 from transcripts.errors import ClaimHeld
 from transcripts.keys import new_id
@@ -58,6 +59,7 @@ class Sweep:
         self._progress = progress
         self._plan_digest = plan_digest
         self._lock = threading.Lock()
+        self._told: set[str] = set()  # damaged attempts that were said
         self.result = SweepResult()
 
     @property
@@ -90,6 +92,8 @@ class Sweep:
 
     def run_sessions(self) -> SweepResult:
         """Bring every cell to its number of finished attempts."""
+        for problem in self.archive.problems:
+            self._progress.say(f"problem: {problem}")
         unfinished = [cell for cell in self._cells if self._missing(cell)]
         self._progress.total = len(self._cells) * self._attempts
         self._progress.done = self._progress.total - sum(self._missing(c) for c in unfinished)
@@ -186,10 +190,16 @@ class Sweep:
         return outcome
 
     def _open_attempt(self, cell: PlannedCell) -> AttemptFolder | None:
-        """The oldest attempt of this cell that can be resumed."""
+        """The oldest attempt of this cell that can be resumed; damaged ones are said and left."""
         for folder in self.archive.cell_attempts(cell.key):
-            if not folder.is_sealed and folder.record.origin == "session":
+            if folder.is_sealed or folder.record.origin != "session":
+                continue
+            damage = live_damage(folder)
+            if not damage:
                 return folder
+            if folder.id not in self._told:
+                self._told.add(folder.id)
+                self._progress.say(f"{cell.name}: {folder.id} is damaged and left: {damage[0]}")
         return None
 
     def _new_attempt(self, cell: PlannedCell) -> Attempt:

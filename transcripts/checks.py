@@ -21,6 +21,15 @@ def attempt_problems(attempt: AttemptFolder) -> list[str]:
     return list(dict.fromkeys(problems))
 
 
+def live_damage(attempt: AttemptFolder) -> list[str]:
+    """Why an unsealed attempt cannot be gone on with; a torn last line is no damage."""
+    problems = [line for line in attempt_problems(attempt) if not line.endswith("torn, dropped")]
+    packed = attempt.path / sealing.PACKED_TRANSCRIPT
+    if packed.exists() and not (attempt.path / sealing.LIVE_TRANSCRIPT).exists():
+        problems.append(f"{packed.name} is there without its seal and without the live transcript")
+    return problems
+
+
 def _record(attempt: AttemptFolder) -> list[str]:
     _ = attempt.record
     return []

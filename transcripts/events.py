@@ -167,6 +167,7 @@ class Submission(AnyEvent):
     kind: Literal["submission"] = "submission"
     explicit: bool  # a submit call, or the last state of the named file
     files: tuple[FileDigest, ...]
+    left_out: tuple[str, ...] = ()  # what of the workspace could not be taken, and why
 
 
 class BudgetNote(AnyEvent):

@@ -30,7 +30,10 @@ class AttemptFolder:
         self._record: Attempt | None = None
         self._seal: tuple[Seal, str] | None = None
         if not read_only and self.is_sealed and (path / sealing.LIVE_TRANSCRIPT).exists():
-            self._remove_live_files()  # a kill right after the seal left them
+            if self._fits_its_seal():
+                self._remove_live_files()  # a kill right after the seal left them
+            else:
+                self._report(f"attempt {self.id}: its seal does not fit it; live files are kept")
 
     @property
     def id(self) -> str:
@@ -62,6 +65,14 @@ class AttemptFolder:
     def is_sealed(self) -> bool:
         """True when the attempt is finished and can only be added to."""
         return (self.path / sealing.SEAL).exists()
+
+    def _fits_its_seal(self) -> bool:
+        """Whether all that the seal names is there as it was: nothing else may be removed."""
+        try:
+            found = self.load_seal()
+            return found is not None and sealing.digests(self.path) == found[0].files
+        except (ArchiveError, OSError):
+            return False
 
     def load_seal(self) -> tuple[Seal, str] | None:
         """The seal and its digest, None while the attempt lives.

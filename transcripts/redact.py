@@ -47,6 +47,12 @@ class Secrets:
             return [self.replace(item) for item in value]
         return value
 
+    def replace_bytes(self, data: bytes) -> bytes:
+        """The bytes of a file with every known secret replaced."""
+        for form, shown in self._forms:
+            data = data.replace(form.encode("utf-8", "surrogatepass"), shown.encode())
+        return data
+
     def replace_text(self, text: str) -> str:
         """The text with every known secret replaced."""
         for form, shown in self._forms:

@@ -25,7 +25,7 @@ def verify(ctx: typer.Context, archive: ArchiveOption = None, as_json: JsonOptio
     printer(ctx, as_json).emit(
         [str(problem) for problem in problems],
         lambda console: console.print(
-            "\n".join(str(problem) for problem in problems) or "everything verifies", markup=False
+            "\n".join(str(problem) for problem in problems) or "everything verifies"
         ),
     )
     if problems:
@@ -43,7 +43,7 @@ def repair(ctx: typer.Context, archive: ArchiveOption = None, as_json: JsonOptio
 
     done = repair_archive(Archive.open(archive_path(ctx, archive)))
     printer(ctx, as_json).emit(
-        done, lambda console: console.print("\n".join(done) or "nothing to repair", markup=False)
+        done, lambda console: console.print("\n".join(done) or "nothing to repair")
     )
 
 
@@ -63,8 +63,6 @@ def merge(
 
     taken_from = Archive.open(source, read_only=True)
     report = merge_archives(taken_from, Archive.open(archive_path(ctx, archive), create=True))
-    printer(ctx, as_json).emit(
-        report.as_dict(), lambda console: console.print(report.text(), markup=False)
-    )
+    printer(ctx, as_json).emit(report.as_dict(), lambda console: console.print(report.text()))
     if report.conflicts:
         raise typer.Exit(4)

@@ -41,17 +41,14 @@ def _show(audits: "list[Audit]", console: "Console") -> None:
     if not audits:
         console.print("Nothing to audit: no grade, or a current audit, everywhere.")
     for one in audits:
-        console.print(
-            f"{one.task} {one.attempt_id}: {one.verdict} by rule `{one.rule}`", markup=False
-        )
-        console.print(f"  {one.summary}", markup=False)
-        console.print(f"  looked at: {', '.join(one.coverage)}", markup=False)
+        console.print(f"{one.task} {one.attempt_id}: {one.verdict} by rule `{one.rule}`")
+        console.print(f"  {one.summary}")
+        console.print(f"  looked at: {', '.join(one.coverage)}")
         for gap in one.missing:
-            console.print(f"  not looked at: {gap}", markup=False)
+            console.print(f"  not looked at: {gap}")
         for finding in one.findings:
             lines = f":{finding.lines[0]}" if finding.lines else ""
             console.print(
                 f"  [{finding.strength}] {finding.check} {finding.place}{lines}: {finding.why}",
-                markup=False,
             )
-            console.print(f"      {finding.quote.strip()[:200]}", markup=False)
+            console.print(f"      {finding.quote.strip()[:200]}")

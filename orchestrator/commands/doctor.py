@@ -30,6 +30,6 @@ def doctor(ctx: typer.Context, archive: ArchiveOption = None, as_json: JsonOptio
 def _show(findings: "list[Finding]", console: "Console") -> None:
     for finding in findings:
         word = "ok     " if finding.ok else ("MISSING" if finding.needed else "absent ")
-        console.print(f"{word}  {finding.topic}: {finding.detail}", markup=False)
+        console.print(f"{word}  {finding.topic}: {finding.detail}")
         if finding.fix:
-            console.print(f"         fix: {finding.fix}", markup=False)
+            console.print(f"         fix: {finding.fix}")

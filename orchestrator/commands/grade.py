@@ -61,7 +61,7 @@ def grade(
 
     printer(ctx, as_json).emit(
         [g.model_dump(mode="json") for g in grades],
-        lambda console: console.print(summary(grades, explain), markup=False),
+        lambda console: console.print(summary(grades, explain)),
     )
     if any(g.result != "pass" for g in grades) and folder is not None and folder.exists():
         raise typer.Exit(1)

@@ -35,9 +35,7 @@ def import_log(
 
     request = ImportRequest(path, task, deck, model, effort, dialect)
     done = import_session(Archive.open(archive_path(ctx, archive), create=True), request)
-    printer(ctx, as_json).emit(
-        _as_data(done), lambda console: console.print(_as_text(done), markup=False)
-    )
+    printer(ctx, as_json).emit(_as_data(done), lambda console: console.print(_as_text(done)))
     source = done.folder.record.source
     if source is not None and source.bad_lines:
         raise typer.Exit(1)

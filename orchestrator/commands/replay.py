@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from transcripts.store import AttemptFolder
 
 
+_LONGEST_PAUSE_S = 3600.0
+
+
 def replay(
     ctx: typer.Context,
     attempt: Annotated[str, typer.Argument(help="An attempt id, or the unique beginning of one.")],
@@ -75,18 +78,20 @@ def _execute(folder: "AttemptFolder", sandbox: str) -> "Replay":
 def _watch(events: "list[Shown]", console: "Console", speed: float, step: bool) -> None:
     from rich.syntax import Syntax
 
+    from orchestrator.output import printable
+
     at = events[0].seconds if events else 0.0
     for event in events:
         if speed:
-            time.sleep(max(0.0, event.seconds - at) / speed)
+            time.sleep(min(max(0.0, event.seconds - at) / speed, _LONGEST_PAUSE_S))
         at = event.seconds
-        console.print(
-            f"{event.n:5} {event.seconds:8.2f}s  {event.title}", style=event.style, markup=False
-        )
+        console.print(f"{event.n:5} {event.seconds:8.2f}s  {event.title}", style=event.style)
         if event.body.startswith("--- a/"):
-            console.print(Syntax(event.body, "diff", background_color="default", word_wrap=True))
+            console.print(
+                Syntax(printable(event.body), "diff", background_color="default", word_wrap=True)
+            )
         elif event.body:
-            console.print(event.body, markup=False, highlight=False)
+            console.print(event.body)
         if step and console.is_terminal:
             console.input("")
 
@@ -123,14 +128,10 @@ def _tell(done: "Replay", console: "Console") -> None:
             if comparison and comparison.noise
             else ""
         )
-        console.print(f"{step.step.n:5}  {step.step.name}: {word}{noise}", markup=False)
+        console.print(f"{step.step.n:5}  {step.step.name}: {word}{noise}")
         if comparison and not comparison.same:
-            console.print(
-                f"       line {comparison.line}, recorded: {comparison.recorded}", markup=False
-            )
-            console.print(
-                f"       line {comparison.line}, actual:   {comparison.actual}", markup=False
-            )
+            console.print(f"       line {comparison.line}, recorded: {comparison.recorded}")
+            console.print(f"       line {comparison.line}, actual:   {comparison.actual}")
     for word, paths in (
         ("identical", done.same_files),
         ("DIFFERENT", done.different_files),
@@ -138,5 +139,5 @@ def _tell(done: "Replay", console: "Console") -> None:
         ("extra, not in the record", done.extra_files),
     ):
         for path in paths:
-            console.print(f"file   {path}: {word}", markup=False)
+            console.print(f"file   {path}: {word}")
     console.print("faithful" if done.faithful else "diverged", style="bold")

@@ -20,25 +20,25 @@ def status(ctx: typer.Context, archive: ArchiveOption = None, as_json: JsonOptio
 
     opened = Archive.open(archive_path(ctx, archive), read_only=True)
     rows = standings(opened)
-    printer(ctx, as_json).emit(rows, lambda console: _table(rows, console))
+    problems = [*opened.problems, *(p for row in rows for p in row["problems"])]
+    out = printer(ctx, as_json)
+    out.emit(rows, lambda console: _table(rows, problems, console))
+    if as_json:
+        for problem in problems:
+            out.note(f"problem: {problem}")
 
 
-def _table(rows: list[dict[str, Any]], console: "Console") -> None:
+def _table(rows: list[dict[str, Any]], problems: list[str], console: "Console") -> None:
     from rich.table import Table
+
+    from orchestrator.output import cell
 
     table = Table(title=f"{len(rows)} attempts", title_justify="left")
     for name in ("attempt", "entrant", "task", "session", "steps", "grade", "audit"):
         table.add_column(name, overflow="fold")
     for row in rows:
-        table.add_row(
-            row["attempt"][-12:],
-            row["entrant"],
-            row["task"],
-            row["session"],
-            str(row["steps"]),
-            row["grade"],
-            row["audit"],
-        )
+        words = [row[name] for name in ("entrant", "task", "session", "steps", "grade", "audit")]
+        table.add_row(row["attempt"][-12:], *(cell(str(word)) for word in words))
     console.print(table)
-    for problem in (p for row in rows for p in row["problems"]):
-        console.print(f"problem: {problem}", markup=False)
+    for problem in problems:
+        console.print(f"problem: {problem}")

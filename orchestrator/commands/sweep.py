@@ -28,7 +28,9 @@ def sweep(
         str, typer.Option(help="docker, bubblewrap, process (no isolation), or `auto`.")
     ] = "auto",
     tier: Annotated[str, typer.Option(help="How thorough the regrade is: quick or full.")] = "full",
-    max_steps: Annotated[int | None, typer.Option(help="Cap of model calls a session.")] = None,
+    max_steps: Annotated[
+        int | None, typer.Option(min=1, help="Cap of model calls a session.")
+    ] = None,
     max_seconds: Annotated[float | None, typer.Option(help="Cap of time a session.")] = None,
     max_cost: Annotated[float | None, typer.Option(help="Cap of US dollars a session.")] = None,
     config: Annotated[Path | None, typer.Option(help="Your own models (TOML).")] = None,
@@ -41,7 +43,7 @@ def sweep(
 
     Example: orchestrator sweep --models oracle,naive --deck rounds --archive ./archive
     """
-    from orchestrator.commands.values import one_of, positive_or_auto
+    from orchestrator.commands.values import one_of, positive, positive_or_auto
     from orchestrator.grading import GradingOptions
     from orchestrator.launch import SweepRequest, prepared, split_names
     from orchestrator.output import console
@@ -58,7 +60,11 @@ def sweep(
         concurrency=positive_or_auto("--concurrency", concurrency),
         sandbox=sandbox,
         tier=wanted_tier,
-        budget=Budget(max_steps=max_steps, max_seconds=max_seconds, max_cost_usd=max_cost),
+        budget=Budget(
+            max_steps=max_steps,
+            max_seconds=positive("--max-seconds", max_seconds),
+            max_cost_usd=positive("--max-cost", max_cost),
+        ),
         config=config,
     )
     progress = Progress(live=console(stderr=True).is_terminal)

@@ -129,7 +129,7 @@ def _print_list(rows: list[dict[str, Any]], console: "Console") -> None:
 
 def _print_task(task: "Task", data: dict[str, Any], console: "Console") -> None:
     def line(name: str, value: str) -> None:
-        console.print(f"{name:<12}{value}", markup=False)
+        console.print(f"{name:<12}{value}")
 
     line("task", f"{task.name} (version {task.version}, {task.digest[:12]})")
     line("title", task.title)
@@ -148,7 +148,7 @@ def _print_task(task: "Task", data: dict[str, Any], console: "Console") -> None:
         counted = f"{kinds.count('measured')} measured, {kinds.count('judged')} judged"
         line("rubric", f"{weight:g}  {dimension}: {counted}")
     line("cheats", ", ".join(cheat["name"] for cheat in data["cheats"]))
-    console.print(f"\n{task.prompt}", markup=False)
+    console.print(f"\n{task.prompt}")
 
 
 def _entries(task: "Task") -> str:
@@ -162,6 +162,6 @@ def _print_problems(found: dict[str, list[str]], console: "Console") -> None:
     for name, problems in found.items():
         plural = "" if len(problems) == 1 else "s"
         verdict = f"{len(problems)} problem{plural}" if problems else "ok"
-        console.print(f"{name}: {verdict}", markup=False)
+        console.print(f"{name}: {verdict}")
         for problem in problems:
-            console.print(f"  {problem}", markup=False, soft_wrap=True)
+            console.print(f"  {problem}", soft_wrap=True)

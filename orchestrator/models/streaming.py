@@ -79,7 +79,10 @@ class StreamingClient(ABC):
         assembler = self._assembler()
         with self._open(body, {"Idempotency-Key": key}) as response:
             _read(response, assembler, self._settings.stall_s)
-        return assembler.reply(time.monotonic() - started)
+        try:
+            return assembler.reply(time.monotonic() - started)
+        except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+            raise MalformedReply(f"an answer of unexpected form: {error}") from error
 
     def _encoded_tools(self, tools: Sequence[ToolSpec]) -> bytes:
         if self._tools is None or self._tools[0] is not tools:
@@ -156,7 +159,7 @@ def arguments_object(text: str) -> dict[str, Any]:
     """A call's arguments as an object. Invalid ones are wrapped: history must be valid JSON."""
     try:
         value = json.loads(text or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {"invalid_json": text}
     return cast(dict[str, Any], value) if isinstance(value, dict) else {"not_an_object": value}
 

@@ -32,13 +32,14 @@ class CannedServer:
     def __init__(self, *answers: Canned) -> None:
         self.bodies: list[bytes] = []
         self.keys: list[str | None] = []
+        self.answers = list(answers)
         owner = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 owner.keys.append(self.headers.get("Idempotency-Key"))
                 owner.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
-                answer = answers[min(len(owner.bodies), len(answers)) - 1]
+                answer = owner.answers[min(len(owner.bodies), len(owner.answers)) - 1]
                 self.send_response(answer.status)
                 for name, value in answer.headers.items():
                     self.send_header(name, value)

@@ -51,6 +51,7 @@ class PySource:
         return self.hit_lines(first, min(last, first + 5), why, **more)
 
     def _lines(self, first: int, last: int) -> str:
+        first = min(first, len(self._ends))  # a text may have more lines than its constant
         start = self._ends[first - 2] if first > 1 else 0
         return self.text[start : self._ends[min(last, len(self._ends)) - 1]].rstrip("\r\n")
 
@@ -229,7 +230,9 @@ class PySource:
             text = io.StringIO(self.text, newline=None)  # line ends of any kind, as the parser
             tokens = list(tokenize.generate_tokens(text.readline))
         except (tokenize.TokenError, SyntaxError, IndentationError):
-            return []
+            return [
+                (n, line[line.index("#") :]) for n, line in enumerate(self.lines, 1) if "#" in line
+            ]
         return [(t.start[0], t.string) for t in tokens if t.type == tokenize.COMMENT]
 
 

@@ -76,10 +76,7 @@ def test_a_missing_part_is_told(folder, missing):
 
 def test_a_tolerance_that_zeros_would_meet_is_told(folder):
     replace(folder, "task.toml", "float32 = { atol = 1e-5", "float32 = { atol = 9.0")
-    ungated = problems(folder)  # where there are enough elements the gate still refuses them
-    assert ungated and all("would pass" in line for line in ungated)
-    replace(folder, "task.toml", "float32 = 2e-6", "float32 = 2.0")
-    assert len(problems(folder)) > len(ungated)
+    assert any("zeros would pass" in line for line in problems(folder))
 
 
 def test_a_reference_that_is_the_identity_is_told(folder):

@@ -7,8 +7,9 @@ from orchestrator.grading import foreign_task, is_whole
 from sandboxes.staging import plant_canaries
 from tasks.loader import load_task
 from transcripts.errors import ArchiveError
-from transcripts.records import Audit
+from transcripts.records import Audit, Grade
 from transcripts.store import AttemptFolder
+from transcripts.words import GradeResult
 
 
 def unaudited(
@@ -18,7 +19,7 @@ def unaudited(
     wanted = []
     for folder in folders:
         try:
-            if not folder.is_sealed or not folder.grades() or (_is_current(folder) and not again):
+            if not _measured(folder) or (_is_current(folder) and not again):
                 continue
             reason = foreign_task(folder)
             if reason:
@@ -30,12 +31,20 @@ def unaudited(
     return wanted
 
 
+def _measured(folder: AttemptFolder) -> list[Grade]:
+    """The grades of this very attempt that measured something."""
+    if not folder.is_sealed:
+        return []
+    return [
+        grade
+        for grade in folder.grades()
+        if grade.attempt_seal == folder.seal_digest and grade.result is not GradeResult.VOID
+    ]
+
+
 def _is_current(folder: AttemptFolder) -> bool:
     """True when this auditor has seen the newest grade."""
-    grades = [g for g in folder.grades() if g.attempt_seal == folder.seal_digest]
-    if not grades:
-        return True  # nothing to audit yet
-    newest = grades[-1].grade_id
+    newest = _measured(folder)[-1].grade_id
     return any(
         newest in one.grade_ids and one.auditor_version == AUDITOR_VERSION
         for one in folder.audits()

@@ -3,6 +3,7 @@
 Nothing heavy is imported here (a test watches): verbs import what they need when they run.
 """
 
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -113,9 +114,12 @@ def exit_code_of(error: Exception) -> int | None:
 
 
 def _say(error: Exception, *, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps({"error": {"kind": type(error).__name__, "message": str(error)}}))
-    print(f"error: {error}", file=sys.stderr)
+    from orchestrator.output import printable
+
+    with contextlib.suppress(BrokenPipeError):
+        if as_json:
+            print(json.dumps({"error": {"kind": type(error).__name__, "message": str(error)}}))
+        print(f"error: {printable(str(error))}", file=sys.stderr)
 
 
 def _silence_stdout() -> None:

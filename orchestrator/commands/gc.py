@@ -2,16 +2,20 @@
 
 import typer
 
-from orchestrator.commands.options import JsonOption, printer
+from orchestrator.commands.options import ArchiveOption, JsonOption, archive_path, printer
 
 
-def gc(ctx: typer.Context, as_json: JsonOption = False) -> None:
-    """Remove sandboxes, processes and scratch of orchestrators that died; live ones never.
+def gc(ctx: typer.Context, archive: ArchiveOption = None, as_json: JsonOption = False) -> None:
+    """Remove sandboxes and processes of orchestrators that died, and scratch of an archive.
 
-    Example: orchestrator gc
+    What belongs to a live one is never touched. Without an archive there, only the first.
+
+    Example: orchestrator gc --archive ./archive
     """
     from sandboxes.registry import KINDS, provider
     from transcripts.owner import is_live
+    from transcripts.store import Archive
+    from transcripts.verify import sweep_scratch
 
     removed = [
         line
@@ -19,6 +23,9 @@ def gc(ctx: typer.Context, as_json: JsonOption = False) -> None:
         if provider(kind).unavailable_reason() is None
         for line in provider(kind).reap(is_live)
     ]
+    path = archive_path(ctx, archive)
+    if archive is not None or path.exists():
+        removed += sweep_scratch(Archive.open(path))
     printer(ctx, as_json).emit(
         removed, lambda console: console.print("\n".join(removed) or "nothing to remove")
     )

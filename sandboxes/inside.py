@@ -19,6 +19,7 @@ out  ``r``  exit code (i32), dropped bytes (u64), length of the head (u32), head
 import contextlib
 import ctypes
 import os
+import resource
 import select
 import signal
 import struct
@@ -29,6 +30,7 @@ PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 4, 36
 CHUNK = 1 << 16
 SILENCE_MS, DRAIN_S = 20, 0.1  # how long the output of survivors is waited for
 MAX_LEFT_OPEN = 64
+MOST_PIDS = 512  # where no limit of this user's processes says otherwise
 HELLO, RESULT, KILL = b"h", b"r", b"k"
 
 
@@ -121,6 +123,8 @@ class Supervisor:
         if frame[:1] == KILL:
             self.kill_all()
             return
+        if self.is_init and crowded():
+            self.kill_all()  # left by a fork bomb: the next command could not even fork
         self.command = Command(*parse(frame[1:]))
         if self.command.pipe is not None:
             self.poller.register(self.command.pipe, select.POLLIN)
@@ -191,6 +195,14 @@ class Supervisor:
         data = memoryview(struct.pack(">I", len(body)) + body)
         while data:
             data = data[os.write(self.wire, data) :]
+
+
+def crowded() -> bool:
+    """True when survivors take more than half of the processes that may be."""
+    limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    most = MOST_PIDS if limit == resource.RLIM_INFINITY else min(limit, MOST_PIDS)
+    names = os.listdir("/proc")  # noqa: PTH208 - pathlib would double the start-up time in here
+    return sum(map(str.isdigit, names)) > most // 2
 
 
 def parse(payload: bytes) -> tuple[int, bytes, list[bytes], dict[bytes, bytes]]:

@@ -232,3 +232,10 @@ def test_two_sandboxes_do_not_see_each_other(start, shell, survivors, tmp_path):
     assert shell(two, "ls -A /workspace /tmp /dev/shm | grep a$").output == b""
     assert survivors(two, 4242) == 0
     assert survivors(one, 4242) == 2
+
+
+def test_the_command_after_a_fork_bomb_runs(start, shell):
+    sandbox = start()
+    shell(sandbox, "bomb() { bomb | bomb & }; bomb", timeout_s=20)
+    result = shell(sandbox, "echo $(echo alive)", timeout_s=20)
+    assert (result.exit_code, result.output) == (0, b"alive\n")

@@ -4,12 +4,13 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 _PROC = Path("/proc")
 _STOPPED = frozenset("TtZX")
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 OUR_CORES = frozenset(os.sched_getaffinity(0))
 """Cores that this process was given; threads that pin themselves later do not change it."""
@@ -70,17 +71,48 @@ def thread_states(pid: int) -> dict[int, str]:
     return states
 
 
-def hold(pids: Iterable[int], patience_s: float = 2.0) -> bool:
-    """SIGSTOP, and wait until every thread is seen stopped; False when one would not stop."""
-    waiting = set(pids)
-    for pid in waiting:
-        _signal(pid, signal.SIGSTOP)
+@dataclass(frozen=True)
+class Held:
+    """A closed set of stopped processes: no process of it is left that could start another."""
+
+    pids: frozenset[int]
+    since_ns: int  # `time.perf_counter_ns` when the last of them was seen stopped
+
+
+def hold(find: Callable[[], Iterable[int]], patience_s: float = 2.0) -> Held | None:
+    """SIGSTOP all that ``find`` lists; None when they cannot all be stopped in time.
+
+    Done when a listing made while everybody known is stopped names nobody new: a process forked
+    between a listing and its parent's stop shows in the next one.
+    """
     deadline = time.monotonic() + patience_s
-    while waiting:
-        waiting = {pid for pid in waiting if not _STOPPED.issuperset(thread_states(pid).values())}
-        if time.monotonic() > deadline:
-            return not waiting
-    return True
+    known: set[int] = set()
+    since_ns: int | None = None
+    while time.monotonic() < deadline:
+        new = set(find()) - known
+        known |= new
+        if since_ns is not None and not new and not _running(known):
+            return Held(frozenset(known), since_ns)
+        since_ns = _stopped_at(known, deadline)
+    return None
+
+
+def _stopped_at(pids: set[int], deadline: float) -> int | None:
+    """Stop them; the moment when all threads of all were seen stopped, None if not in time."""
+    waiting = pids
+    while time.monotonic() < deadline:
+        for pid in waiting:
+            _signal(pid, signal.SIGSTOP)
+        while (left := _running(waiting)) == waiting and time.monotonic() < deadline:
+            continue
+        waiting = left or _running(pids)  # one may have been let go by another meanwhile
+        if not waiting:
+            return time.perf_counter_ns()
+    return None
+
+
+def _running(pids: Iterable[int]) -> set[int]:
+    return {pid for pid in pids if not _STOPPED.issuperset(thread_states(pid).values())}
 
 
 def resume(pids: Iterable[int]) -> None:
@@ -132,6 +164,40 @@ def pin(pids: Iterable[int], cores: Collection[int]) -> None:
         for thread in thread_states(pid):
             with contextlib.suppress(OSError):
                 os.sched_setaffinity(thread, cores)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What the kernel has counted for some processes, all their threads together, in seconds."""
+
+    cpu_s: float = 0.0  # on a core; threads and awaited children that have ended included
+    waited_s: float = 0.0  # able to run, but with no core to run on; threads that live now
+
+
+def spent(pids: Iterable[int]) -> Spent:
+    """Read it: `/proc/PID/stat` (proc_pid_stat(5): ticks) and `schedstat` (nanoseconds)."""
+    cpu = waited = 0.0
+    for pid in pids:
+        with contextlib.suppress(OSError, ValueError):
+            fields = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2]
+            ticks = sum(map(int, fields.split()[11:15]))  # utime, stime, cutime, cstime
+            ran_ns = wait_ns = 0
+            for task in (_PROC / str(pid) / "task").iterdir():
+                with contextlib.suppress(OSError, ValueError):
+                    ran, wait, _ = (task / "schedstat").read_text().split()
+                    ran_ns, wait_ns = ran_ns + int(ran), wait_ns + int(wait)
+            cpu += max(ticks / _TICKS, ran_ns / 1e9)
+            waited += wait_ns / 1e9
+    return Spent(cpu, waited)
+
+
+def core_busy_s(core: int) -> float:
+    """Seconds that a core has spent on anything since boot, from `/proc/stat` (proc_stat(5))."""
+    for line in (_PROC / "stat").read_text().splitlines():
+        if line.startswith(f"cpu{core} "):
+            user, nice, system, _idle, _iowait, irq, soft, steal, *_ = map(int, line.split()[1:])
+            return (user + nice + system + irq + soft + steal) / _TICKS
+    return 0.0
 
 
 def _stat(path: Path) -> ProcessLine:

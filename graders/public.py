@@ -13,7 +13,7 @@ from graders.correctness import CaseRun, run_cases
 from graders.errors import GraderVoid, SubmissionFailed
 from graders.language import examine
 from graders.referee import WorkerSession
-from graders.timing import timed_calls, verify
+from graders.timing import outputs_of, timed_calls, verify
 from sandboxes.errors import SandboxError
 from tasks.case import Case
 from tasks.errors import TaskError
@@ -82,11 +82,11 @@ def _look(session: WorkerSession, candidate: Candidate, shape: Shape) -> list[fl
     draw = candidate.draw(shape, PUBLIC_SEED)
     expected = candidate.expected(draw)
     room = max(room_for(outputs) for outputs in expected)
-    verify(candidate, draw, timed_calls(session, candidate, draw, room)[0], expected)
+    verify(candidate, draw, outputs_of(timed_calls(session, candidate, draw, room)), expected)
     found: list[float] = []
     while len(found) < LEAST_CALLS or (len(found) < MOST_CALLS and time.monotonic() < stop_at):
         candidate.check_time()
-        found += timed_calls(session, candidate, draw, room)[1]
+        found += [a.elapsed_ns / 1e6 for a in timed_calls(session, candidate, draw, room)]
     return found
 
 

@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,6 +21,7 @@ from graders import failures, launch, processes
 from graders.buffers import BadLeaf, CallMemory, layout, read_outputs
 from graders.entry import Entry
 from graders.errors import GraderVoid, SubmissionFailed
+from graders.holding import Holding
 from graders.launch import World
 from graders.printed import Tail
 from graders.wire import WireBroken, receive_frame, send_frame
@@ -42,6 +43,8 @@ class Answer:
     outputs: dict[str, np.ndarray]
     elapsed_ns: int  # from just before `go` until no worker could change the outputs any more
     leaves: tuple[dict[str, Any], ...]  # as the worker described them: claims
+    lost_s: float = 0.0  # of a timed call: the worker could have run, but others had its core
+    others_s: float = 0.0  # of a timed call: what others spent on the worker's core, in ticks
 
 
 class WorkerSession:
@@ -59,7 +62,6 @@ class WorkerSession:
         self._place, self._deadline = place, deadline
         self._memory: CallMemory | None = None
         self._calls = 0
-        self._held: list[int] = []
         self.usable = True  # False once its answers can no longer be matched to questions
         self._log = Tail(LOG_BYTES)
         self._sock, theirs = socket.socketpair()
@@ -67,7 +69,8 @@ class WorkerSession:
             self._popen = launch.start(place, memory_bytes, device, theirs)
         self._reader = threading.Thread(target=self._drain, daemon=True)
         self._reader.start()
-        self.pid = self._await_ready(core)
+        self._core = core
+        self.pid = self._await_ready()
 
     def __enter__(self) -> Self:
         return self
@@ -80,8 +83,8 @@ class WorkerSession:
     ) -> None:
         self.close()
 
-    def build(self, entry: Entry | None, outputs: tuple[str, ...], device: str, s: float) -> float:
-        """Import the submission; returns the seconds that it took."""
+    def build(self, entry: Entry | None, outputs: tuple[str, ...], device: str, s: float) -> None:
+        """Import the submission."""
         frame: dict[str, Any] = {
             "op": "build",
             "folder": "",
@@ -95,9 +98,7 @@ class WorkerSession:
             file = launch.shown(self._place) / entry.file
             frame |= {"folder": str(file.parent), "file": str(file)}
             frame |= {"names": dict(entry.names), "absent": list(entry.absent)}
-        started = time.perf_counter()
         self._ask(frame, s)
-        return time.perf_counter() - started
 
     def setup(self, params: Mapping[str, Any], s: float) -> None:
         """Begin a new sequence of calls."""
@@ -139,8 +140,7 @@ class WorkerSession:
             self.resume()
         answer = self._ask(frame, s, fds)
         if self._place.is_confined and memory.outputs.size > COPY_BYTES:
-            self.hold()
-            elapsed = time.perf_counter_ns() - started
+            elapsed = self.hold() - started
             outputs = self._copies(answer, memory)
             self.resume()
         else:
@@ -186,20 +186,31 @@ class WorkerSession:
         hide, so each call has fresh memory, which nobody can read before *go*.
         """
         self.hold()
-        if self._place.is_confined and self.overwrite(inputs, room):
-            return self.go(None, s, held=True)
-        return self.go(CallMemory(inputs, room), s, held=True)
+        again = self._place.is_confined and self.overwrite(inputs, room)
+        fresh = None if again else CallMemory(inputs, room)
+        self._holding.take()
+        busy_s = processes.core_busy_s(self._core)
+        answer = self.go(fresh, s, held=True)
+        self.hold()
+        window = self._holding.take()
+        others_s = processes.core_busy_s(self._core) - busy_s - window.cpu_s
+        self.resume()
+        return replace(answer, lost_s=window.lost_s, others_s=others_s)
 
-    def hold(self) -> None:
-        """Stop every process of the worker. Raises SubmissionFailed when one escapes."""
-        found = processes.below(self._popen.pid)
-        self._held = [pid for pid in found if pid not in self._launchers]
-        if not processes.hold(self._held):
-            raise self._forged("a process of the worker does not stop")
+    def hold(self) -> int:
+        """Stop every process of the worker; the `perf_counter_ns` when all were.
+
+        Raises SubmissionFailed when one escapes, or when they spent more than the core they have.
+        """
+        try:
+            return self._holding.stop()
+        except SubmissionFailed:
+            self.usable = False
+            raise
 
     def resume(self) -> None:
         """Let run on what `hold` stopped."""
-        processes.resume(self._held)
+        self._holding.let_go()
 
     @property
     def log_tail(self) -> str:
@@ -213,7 +224,7 @@ class WorkerSession:
         self._sock.close()
         self._release()
 
-    def _await_ready(self, core: int) -> int:
+    def _await_ready(self) -> int:
         """Wait for the first frame, while only our own code runs in there."""
         try:
             receive_frame(self._sock, time.monotonic() + START_S)
@@ -221,8 +232,9 @@ class WorkerSession:
             self.close()
             raise GraderVoid(f"the worker did not start: {error}; {self.log_tail}") from error
         line = processes.below(self._popen.pid)
-        processes.pin(line, {core} if core >= 0 else processes.OUR_CORES)
+        processes.pin(line, {self._core} if self._core >= 0 else processes.OUR_CORES)
         self._launchers = frozenset(line[:-1])
+        self._holding = Holding(self._popen.pid, self._launchers, self._core)
         return line[-1]
 
     def _ask(self, frame: dict[str, Any], s: float, fds: tuple[int, ...] = ()) -> dict[str, Any]:

@@ -6,12 +6,16 @@ Why the figure holds whatever the worker does:
    process of the worker is stopped, or into memory that it gets with *go*; the clock starts before
    they are let run.
 2. The clock stops when no process of the worker can change the outputs any more (they are copied,
-   or all are seen stopped), and it is these outputs that are compared, for a random half of calls.
+   or all are seen stopped), and it is these outputs that are compared: of the first
+   ``VERIFIED_FIRST`` calls, then of a random half of the draws, and always of the last draw.
 3. Calls cannot be merged or skipped: the next inputs do not exist before the last outputs are in.
 4. No part rests on what the worker reports.
 5. Nothing is subtracted; what the same trip costs with a worker of our own is stored beside.
 6. Inputs have just been written by another core: no cache of the worker's own core holds them.
 7. Between calls, while the referee draws and compares, every process of the worker is stopped.
+
+8. CPU time is billed against wall time (``graders.holding``): one core is all that a call can use.
+9. Whether others took the core is measured, not guessed: ``ShapeSamples.contended``.
 
 What it does not give: 0.1 to 1 ms of every figure is the trip (see ``overhead_ms``), so kernels of
 microseconds need the chains of the GPU protocol.
@@ -36,7 +40,7 @@ from graders.candidate import Arrays, Candidate, Draw
 from graders.closeness import compare_all
 from graders.errors import GraderVoid, SubmissionFailed
 from graders.launch import World
-from graders.referee import WorkerSession
+from graders.referee import Answer, WorkerSession
 from tasks.spec import Shape
 from transcripts.records import ShapeTiming
 from transcripts.words import GradeResult
@@ -47,6 +51,11 @@ PRECISION = 0.01  # half width of the median's 95% interval, relative
 LEAST_CALLS, PRECISE_FROM, MOST_CALLS = 4, 20, 400
 BUDGET_S = {"quick": 0.5, "full": 1.0}  # a shape, draws and comparisons included
 TRIPS = 9
+VERIFIED_FIRST = 8  # calls
+CONTENDED = 0.25
+"""Share of the median call that others may take. Above it the median, which half of the calls may
+miss by any amount, is itself a figure of the machine's other work. Above a tenth of that share
+`/proc/stat` must have seen others too, so that no worker can make its own contention."""
 LEAST_SEQUENCES = 3
 _NOOP_MEMORY = 8 << 30
 _NOOP_S = 60.0
@@ -59,8 +68,26 @@ class ShapeSamples:
     shape: str
     milliseconds: list[float] = field(default_factory=list)
     begins: list[int] = field(default_factory=list)  # indices of the first calls of sequences
-    verified: int = 0
+    lost: list[float] = field(default_factory=list)  # share of each call that others took
+    others_s: float = 0.0  # that others spent on the worker's core while it was let run
+    verified: int = 0  # calls
     overhead_ms: float = 0.0
+
+    def add(self, answers: Sequence[Answer]) -> None:
+        """The timed calls of one draw."""
+        self.begins.append(len(self.milliseconds))
+        self.milliseconds += [answer.elapsed_ns / 1e6 for answer in answers]
+        self.lost += [answer.lost_s / (answer.elapsed_ns / 1e9) for answer in answers]
+        self.others_s += sum(answer.others_s for answer in answers)
+
+    @property
+    def contended(self) -> bool:
+        """True when other processes took so much of the core that the median is not the kernel's.
+
+        What was lost is run delay, which the kernel counts (Documentation/scheduler/sched-stats).
+        """
+        others = self.others_s / (math.fsum(self.milliseconds) / 1e3)
+        return statistics.median(self.lost) > CONTENDED and others > CONTENDED / 10
 
     def summary(self) -> ShapeTiming:
         """The record of it."""
@@ -151,42 +178,43 @@ def _time_shape(
 ) -> ShapeSamples:
     started = time.monotonic()
     samples = ShapeSamples(shape.name)
+    last = False
     draw = candidate.draw(shape, secrets.token_hex(16))
     expected = candidate.expected(draw)  # the first draw is a warm-up; its shapes hold for all
     room = max(room_for(outputs) for outputs in expected)
-    verify(candidate, draw, timed_calls(session, candidate, draw, room)[0], expected)
+    verify(candidate, draw, outputs_of(timed_calls(session, candidate, draw, room)), expected)
     for _ in range(secrets.randbelow(3) if len(draw.calls) == 1 else 0):
         if time.monotonic() - started < budget_s / 2:
             draw = candidate.draw(shape, secrets.token_hex(16))
             timed_calls(session, candidate, draw, room)
-    while not _enough(samples, started + budget_s):
+    while not last:
         candidate.check_time()
         draw = candidate.draw(shape, secrets.token_hex(16))
-        outputs, milliseconds = timed_calls(session, candidate, draw, room)
-        if secrets.randbelow(2):  # decided when the answers are in
-            verify(candidate, draw, outputs, candidate.expected(draw))
-            samples.verified += len(outputs)
-        samples.begins.append(len(samples.milliseconds))
-        samples.milliseconds += milliseconds
+        answers = timed_calls(session, candidate, draw, room)
+        samples.add(answers)
+        last = _enough(samples, started + budget_s)
+        if last or _is_verified(samples):  # decided when the answers are in
+            verify(candidate, draw, outputs_of(answers), candidate.expected(draw))
+            samples.verified += len(answers)
     samples.overhead_ms = _trip(trusted, draw.calls[-1], expected[-1], room)
     return samples
 
 
 def timed_calls(
     session: WorkerSession, candidate: Candidate, draw: Draw, room: int
-) -> tuple[list[Arrays], list[float]]:
-    """Outputs and milliseconds of each call of one draw; the worker is stopped afterwards."""
+) -> list[Answer]:
+    """The answers of one draw; the worker is stopped afterwards."""
     limit = candidate.task.limits.call_s
     session.resume()
     session.setup(draw.params, limit)
-    outputs: list[Arrays] = []
-    milliseconds = []
-    for inputs in draw.calls:
-        answer = session.timed_call(inputs, room, limit)
-        outputs.append(answer.outputs)
-        milliseconds.append(answer.elapsed_ns / 1e6)
+    answers = [session.timed_call(inputs, room, limit) for inputs in draw.calls]
     session.hold()
-    return outputs, milliseconds
+    return answers
+
+
+def outputs_of(answers: Sequence[Answer]) -> list[Arrays]:
+    """What the calls gave."""
+    return [answer.outputs for answer in answers]
 
 
 def verify(
@@ -198,6 +226,12 @@ def verify(
             if not close.passed:
                 told = f"timed call {n} of {len(draw.calls)}: {close.leaf}: {close.detail}"
                 raise SubmissionFailed(close.word, told)
+
+
+def _is_verified(samples: ShapeSamples) -> bool:
+    """All of the first calls and the first two draws; then half of the draws."""
+    first = samples.verified < VERIFIED_FIRST or len(samples.begins) <= 2
+    return first or secrets.randbelow(2) == 1
 
 
 def _enough(samples: ShapeSamples, stop_at: float) -> bool:

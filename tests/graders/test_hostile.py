@@ -243,6 +243,35 @@ def test_taking_more_cores_than_given_is_tampering(grade):
     assert found.result == "tampered" and "cores" in found.message
 
 
+def test_cores_taken_within_a_call_and_given_back_are_tampering(grade):
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one core only")
+    head = """
+def spin():
+    os.sched_setaffinity(0, range(64))
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 60000)  # without the interpreter's lock
+"""
+    body = """
+threads = [threading.Thread(target=spin) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+    found = grade(attack(body, head), correctness_only=False)
+    assert found.result == "tampered" and "given one core" in found.message
+
+
+def test_no_timing_goes_unverified_however_the_dice_fall(grade, monkeypatch):
+    """Right in the first calls of a worker, wrong in the few timed ones."""
+    head = "calls = [0]"
+    body = """
+calls[0] += x.size > 60000
+if calls[0] > 3: return x[:, 0].copy()
+"""
+    monkeypatch.setattr("secrets.randbelow", lambda n: 0)
+    found = grade(attack(body, head), correctness_only=False)
+    assert found.result == "wrong"
+
+
 def test_a_wrong_result_in_timed_calls_only_is_wrong(grade):
     """Sizes of the smoke shapes and the cases are computed right, scored ones only at first."""
     head = "calls = [0]"

@@ -1,0 +1,96 @@
+"""Stop all processes of a worker, let them go, and bill what they spent in between.
+
+While a worker is stopped nothing of it counts, so what the kernel counts between two stops was
+spent in the *windows* between. A worker that was given one core cannot spend more than a second of
+it a second, wherever its threads are when somebody looks.
+"""
+
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from graders import processes
+from graders.errors import SubmissionFailed
+from transcripts.words import GradeResult
+
+MOST_CORES = 1.2
+"""CPU time over wall time of a worker with one core: 1, and what rounding and the switch of clocks
+add. Beside it a slack, because ended threads and children are counted in ticks of 10 ms."""
+SLACK_S, SLACK_OF_A_PROCESS_S = 0.05, 0.02
+
+
+@dataclass(frozen=True)
+class Window:
+    """Time in which a worker was let run, in seconds."""
+
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    waited_s: float = 0.0  # its threads could have run, had they had a core
+
+    def __add__(self, other: "Window") -> "Window":
+        return Window(
+            self.wall_s + other.wall_s,
+            self.cpu_s + other.cpu_s,
+            self.waited_s + other.waited_s,
+        )
+
+    @property
+    def lost_s(self) -> float:
+        """Time that others took from it: threads of its own that wait for each other do not count,
+        because one of them was running then."""
+        return max(min(self.waited_s, self.wall_s - self.cpu_s), 0.0)
+
+
+class Holding:
+    """The processes below ``root``, those of our own (``launchers``) excepted."""
+
+    def __init__(self, root: int, launchers: Collection[int], core: int) -> None:
+        self._root, self._launchers, self._core = root, launchers, core
+        self._held: frozenset[int] = frozenset()
+        self._before: processes.Spent | None = None
+        self._let_go_ns: int | None = None
+        self._total, self._taken = Window(), Window()
+
+    def stop(self) -> int:
+        """Stop all; the `perf_counter_ns` when they were. Raises SubmissionFailed, `tampered`."""
+        held = processes.hold(self._members)
+        if held is None:
+            raise SubmissionFailed(
+                GradeResult.TAMPERED, "processes of the worker cannot all be stopped"
+            )
+        self._held = held.pids
+        self._bill(held)
+        return held.since_ns
+
+    def let_go(self) -> None:
+        """Let run on what was stopped."""
+        self._let_go_ns = time.perf_counter_ns()
+        processes.resume(self._held)
+
+    def take(self) -> Window:
+        """What has been spent since it was last asked."""
+        taken, self._taken = self._taken, Window()
+        return taken
+
+    def _members(self) -> list[int]:
+        return [pid for pid in processes.below(self._root) if pid not in self._launchers]
+
+    def _bill(self, held: processes.Held) -> None:
+        now = processes.spent([*held.pids, *self._launchers])
+        before, self._before = self._before, now
+        if before is None or self._let_go_ns is None:
+            return
+        window = Window(
+            (held.since_ns - self._let_go_ns) / 1e9,
+            max(now.cpu_s - before.cpu_s, 0.0),
+            max(now.waited_s - before.waited_s, 0.0),
+        )
+        self._let_go_ns = None
+        self._total, self._taken = self._total + window, self._taken + window
+        slack = SLACK_S + SLACK_OF_A_PROCESS_S * len(held.pids)
+        if self._core >= 0 and self._total.cpu_s > MOST_CORES * self._total.wall_s + slack:
+            raise SubmissionFailed(
+                GradeResult.TAMPERED,
+                f"it spent {self._total.cpu_s:.2f} s of CPU time in {self._total.wall_s:.2f} s; "
+                "it was given one core",
+            )

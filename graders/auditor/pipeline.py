@@ -9,6 +9,7 @@ from graders.auditor.base import AuditInput, read_submission
 from graders.auditor.behaviour import cleared, deciding_grade
 from graders.auditor.checking import run_checks
 from graders.auditor.coverage import coverage, summary
+from graders.auditor.prediction import borne_out
 from graders.auditor.verdict import decide
 from graders.auditor.version import AUDITOR_VERSION
 from graders.entry import find_entry
@@ -45,6 +46,7 @@ def audit(
         probes,
         failing=_is_failing(given.grades),
         has_evidence=bool(given.files or given.left_out),
+        borne_out=borne_out(task, deciding_grade(given.grades)),
         unread="source" not in looked,
     )
     return Audit(

@@ -22,10 +22,6 @@ AGREEING = {
 """Families that name two sides of one thing: a thread left behind and a late write."""
 
 
-PREDICTING = ("correctness:", "cache:", "timing:late-write", "timing:lazy", "timing:deferred")
-"""Mechanisms by which a result can come out wrong, so that a failure bears the suspicion out."""
-
-
 @dataclass(frozen=True)
 class Rule:
     """One row. All its conditions must hold; the first row that holds decides."""
@@ -56,7 +52,7 @@ RULES: tuple[Rule, ...] = (
         "class of the finding",
         Strength.STRONG,
         predicted_failure=True,
-        meaning="a shortcut was found in the source, and its results were measured to be wrong",
+        meaning="a shortcut was found in the source, and results are wrong where it predicts it",
     ),
     Rule("failing-grade", Verdict.FAIL, failing=True, meaning="honestly wrong"),
     Rule(
@@ -101,9 +97,13 @@ def decide(
     *,
     failing: bool,
     has_evidence: bool,
+    borne_out: frozenset[str] = frozenset(),
     unread: bool = False,
 ) -> Decision:
-    """The first row of ``RULES`` that holds."""
+    """The first row of ``RULES`` that holds.
+
+    ``borne_out`` are the mechanisms that predict the very failure that was measured.
+    """
     left = standing(findings, cleared)
     for rule in RULES:
         if rule.failing not in (None, failing) or rule.evidence not in (None, has_evidence):
@@ -113,7 +113,7 @@ def decide(
         if rule.strength is None:
             grounds = tuple(f for f in left if f.verdict is Verdict.FAIL) if failing else ()
             return Decision(_fixed(rule), rule, grounds)
-        grounds = _grounds(rule, left)
+        grounds = _grounds(rule, left, borne_out)
         if grounds:
             verdict = (
                 grounds[0].verdict
@@ -128,7 +128,9 @@ def _fixed(rule: Rule) -> Verdict:
     return Verdict(rule.verdict)
 
 
-def _grounds(rule: Rule, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+def _grounds(
+    rule: Rule, findings: Sequence[Finding], borne_out: frozenset[str]
+) -> tuple[Finding, ...]:
     for finding in findings:
         if (
             finding.strength is not rule.strength
@@ -140,7 +142,7 @@ def _grounds(rule: Rule, findings: Sequence[Finding]) -> tuple[Finding, ...]:
         for other in findings:
             if rule.agreeing and _agree(finding, other):
                 return (finding, other)
-            if rule.predicted_failure and _predicts(finding, other):
+            if rule.predicted_failure and _predicts(finding, other, borne_out):
                 return (finding, other)
     return ()
 
@@ -153,11 +155,11 @@ def _agree(one: Finding, other: Finding) -> bool:
     return mine == theirs or theirs in AGREEING.get(mine, set())
 
 
-def _predicts(one: Finding, other: Finding) -> bool:
-    """A source that leaves work out, and cases that came out wrong."""
+def _predicts(one: Finding, other: Finding, borne_out: frozenset[str]) -> bool:
+    """A source that leaves work out, and wrong cases where that makes them wrong."""
     return (
         one.kind is EvidenceKind.SOURCE
-        and one.mechanism.startswith(PREDICTING)
+        and one.mechanism in borne_out
         and other.kind is EvidenceKind.BEHAVIOUR
         and other.mechanism == "correctness:honest-failure"
     )

@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 
 from graders.auditor.csource import CSource, looks_like_c
+from graders.auditor.flow import Flow, linked
 from graders.auditor.pysource import MAX_NODES, PySource
 from graders.auditor.trees import walk
 from tasks.spec import Task
@@ -100,6 +101,16 @@ class Closure:
         return any(
             self.entries & source.names.bound.get(source.tree, {}).keys() for source in self.python
         )
+
+    # --- where values come from ----------------------------------------------------------------
+
+    @cached_property
+    def _flows(self) -> dict[str, Flow]:
+        return linked(self.python, self._entry)
+
+    def flow(self, source: PySource) -> Flow:
+        """The labels of a file of the closure, worked out once for all checks that ask."""
+        return self._flows[source.path]
 
     # --- C -------------------------------------------------------------------------------------
 

@@ -35,7 +35,18 @@ def entries(source: PySource, names: frozenset[str]) -> Iterator[ast.FunctionDef
             found = True
             yield from _called_in(source, statement.value)
     if not found:
-        yield from (s for s in source.top_level() if isinstance(s, ast.FunctionDef))
+        for statement in source.top_level():
+            if isinstance(statement, ast.FunctionDef):
+                yield from (p for p in walk(statement) if isinstance(p, ast.FunctionDef))
+
+
+def offers(source: PySource, names: frozenset[str]) -> bool:
+    """True when a file defines an entry itself; of other files every function counts as one."""
+    return any(
+        getattr(statement, "name", None) in names
+        or (isinstance(statement, ast.Assign) and _assigns(statement, names))
+        for statement in source.top_level()
+    )
 
 
 def _is_public(name: str) -> bool:

@@ -6,8 +6,8 @@ returned.
 """
 
 import ast
-from dataclasses import dataclass, field
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from graders.auditor.labels import (
     IDENTITY,
@@ -31,6 +31,7 @@ from graders.auditor.labels import (
     plain,
     shape_of,
 )
+from graders.auditor.links import Links, module_of, tail
 from graders.auditor.pysource import PySource
 from graders.auditor.scopes import FUNCTIONS
 from graders.auditor.stores import Stores, is_memoised
@@ -43,31 +44,42 @@ _PUTTERS = frozenset({"append", "add", "setdefault", "insert", "appendleft", "pu
 
 @dataclass
 class Flow:
-    """Labels in one file. ``stored`` says what was ever put into each outliving store."""
+    """Labels in one file of a submission."""
 
     source: PySource
-    stored: dict[str, set[Label]] = field(default_factory=dict)
+    links: Links
+    is_first: bool  # the file that holds the entries
 
     def __post_init__(self) -> None:
         self._labels: dict[tuple[int, str], set[Label]] = {}
-        self._returns: dict[int, set[Label]] = {}
+        self._module = module_of(self.source.path)
+        self._returns = self.links.returns
+        self.stored = self.links.stored
         self._functions = [
             node for node in self.source.nodes if isinstance(node, ast.FunctionDef | ast.Lambda)
         ]
-        self._by_name = {f.name: f for f in self._functions if isinstance(f, ast.FunctionDef)}
+        self._by_name: dict[str, Function] = {
+            f.name: f for f in self._functions if isinstance(f, ast.FunctionDef)
+        }
+        for node in self.source.nodes:
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Lambda() as value):
+                    self._by_name[name] = value
         self._depth = 0
-        self.stores = Stores(self.source)
-        for _ in range(_MAX_PASSES):
-            before = self._size()
-            for function in self._functions:
-                self._visit(function)
-            for statement in self.source.top_level():
-                if not isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
-                    self._visit_loose(statement)
-            if self._size() == before:
-                break
+        self.links.add(self._module, self.source.top_level())
+        self.stores = Stores(self.source, self.links, "" if self.is_first else f"{self._module}.")
 
-    def _size(self) -> int:
+    def visit(self) -> None:
+        """One pass over the file."""
+        for function in self._functions:
+            self._visit(function)
+        for statement in self.source.top_level():
+            if not isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
+                self._visit_loose(statement)
+
+    @property
+    def size(self) -> int:
+        """Labels that are known: passes go on while there are more of them."""
         tables = (self._labels, self._returns, self.stored)
         return sum(len(labels) for table in tables for labels in table.values())
 
@@ -271,17 +283,39 @@ class Flow:
             return everything
         return plain(everything)
 
-    def _local(self, node: ast.Call) -> ast.FunctionDef | None:
-        if isinstance(node.func, ast.Name):
-            return self._by_name.get(node.func.id)
-        if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
-            own = node.func.value.id in ("self", "cls")
-            return self._by_name.get(node.func.attr) if own else None
-        return None
+    def _local(self, node: ast.Call) -> Function | None:
+        """The function of this submission that is called."""
+        base = node.func.value if isinstance(node.func, ast.Attribute) else node.func
+        method = node.func.attr if isinstance(node.func, ast.Attribute) else None
+        if isinstance(base, ast.Name):
+            own = base.id in ("self", "cls")
+            found = self._by_name.get(method if own and method else base.id)
+            if found is not None and (method is None or own):
+                return found
+            for made in self._classes_of(base):
+                function = self.links.functions.get(f"{made}.{method or '__call__'}")
+                if function is not None:
+                    return function
+        names = self.source.names.resolve(node.func)
+        linked = (self.links.function(name) for name in sorted(names))
+        return next((function for function in linked if function is not None), None)
 
-    def _of_local(self, function: ast.FunctionDef, given: Labels) -> Labels:
-        returned = frozenset(self._returns.get(id(function), set()))
-        if is_memoised(self.source, function):
+    def _classes_of(self, name: ast.Name) -> Iterator[str]:
+        """Classes of this submission that ``name`` may be an instance of."""
+        for binding in self.source.names.bindings(name.id, name):
+            if not isinstance(binding.value, ast.Call):
+                continue
+            made = binding.value.func
+            known = {tail(dotted) for dotted in self.source.names.resolve(made)}
+            if isinstance(made, ast.Name):
+                known.add(f"{self._module}.{made.id}")
+            yield from sorted(known & self.links.classes)
+
+    def _of_local(self, function: Function, given: Labels) -> Labels:
+        returned = frozenset(
+            _found_by(label, given) for label in self._returns.get(id(function), set())
+        )
+        if isinstance(function, ast.FunctionDef) and is_memoised(self.source, function):
             self._put(f"{function.name}()", returned | (given & {"value", "shape"}))
             return returned | {Lookup(f"{function.name}()", key_labels(given))}
         if "value" in returned and "value" not in given:  # its own argument was no live content
@@ -289,11 +323,28 @@ class Flow:
         return returned | (given & {"sampled"})
 
 
+def _found_by(label: Label, given: Labels) -> Label:
+    """``fetch(digest)``: what a function finds by its argument is found by what that was made of.
+
+    A shape among the arguments is no sign: it is given along for many reasons.
+    """
+    if isinstance(label, Lookup) and not label.keys:
+        return Lookup(label.store, key_labels(given) - {"shape", "reduced"})
+    return label
+
+
 def _is_call(node: ast.AST) -> bool:
     return isinstance(node, ast.Call)
 
 
-@lru_cache(maxsize=8)
-def flow_of(source: PySource) -> Flow:
-    """The flow of a file, worked out once for all checks that ask."""
-    return Flow(source)
+def linked(sources: Sequence[PySource], first: str) -> dict[str, Flow]:
+    """The flows of all files by path; what one returns or keeps, the others know."""
+    links = Links()
+    flows = {source.path: Flow(source, links, source.path == first) for source in sources}
+    for _ in range(_MAX_PASSES):
+        before = sum(flow.size for flow in flows.values())
+        for flow in flows.values():
+            flow.visit()
+        if sum(flow.size for flow in flows.values()) == before:
+            break
+    return flows

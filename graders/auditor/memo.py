@@ -8,10 +8,11 @@ kept by shape were computed from the shape alone.
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
 from graders.auditor.base import AuditInput
-from graders.auditor.entries import Return, entries, returns
-from graders.auditor.flow import DISK, Flow, flow_of
+from graders.auditor.entries import Return, entries, offers, returns
+from graders.auditor.flow import DISK, Flow
 from graders.auditor.hits import Hit
 from graders.auditor.labels import KEYS, Lookup
 from graders.auditor.pysource import PySource
@@ -37,11 +38,14 @@ _KEY_WORDS = {
 
 
 def _returned_lookups(source: PySource, given: AuditInput) -> Iterator[Hit]:
-    flow = flow_of(source)
+    """What a helper returns need not be returned by the entry: alone it proves nothing."""
+    flow = given.closure.flow(source)
+    helps = not flow.is_first and not offers(source, given.closure.entries)
     for function in entries(source, given.closure.entries):
         for place in returns(function):
             for lookup in _suspects(flow, place):
-                yield _strike(source, flow, place.node, lookup)
+                hit = _strike(source, flow, place.node, lookup)
+                yield replace(hit, strength=STRONG) if helps else hit
 
 
 def _strike(source: PySource, flow: Flow, node: ast.Return, lookup: Lookup) -> Hit:
@@ -74,7 +78,7 @@ def _suspects(flow: Flow, place: Return) -> Iterator[Lookup]:
 
 def _is_table(flow: Flow, store: str) -> bool:
     """A dictionary that is written out in the source."""
-    table = flow.stores.literals.get(store)
+    table = flow.links.literals.get(store)
     return isinstance(table, ast.Dict) and bool(table.keys)
 
 
@@ -167,9 +171,9 @@ def _base(node: ast.expr) -> str | None:
 # --- answers carried along ---------------------------------------------------------------------
 
 
-def _public_digests(source: PySource, _: AuditInput) -> Iterator[Hit]:
+def _public_digests(source: PySource, given: AuditInput) -> Iterator[Hit]:
     """A digest of an input compared with a known one, or looked up in a table of the source."""
-    flow = flow_of(source)
+    flow = given.closure.flow(source)
     for node in source.nodes:
         if _looks_up_digest(flow, node):
             yield source.hit(

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from graders.auditor.arrays import EMPTY, may_be_size_zero
 from graders.auditor.base import AuditInput
-from graders.auditor.flow import Flow, flow_of
+from graders.auditor.flow import Flow
 from graders.auditor.hits import Hit
 from graders.auditor.pysource import PySource
 from graders.auditor.trees import walk
@@ -21,7 +21,7 @@ def _lowered_precision(source: PySource, given: AuditInput) -> Iterator[Hit]:
     """Casts of live values below the least precision that the task names."""
     named = [_BITS.get(shape.dtype, 64) for shape in (*given.task.shapes, *given.task.smoke)]
     least = min(named, default=32)
-    flow = flow_of(source)
+    flow = given.closure.flow(source)
     for node, _names in source.calls:
         bits, subject = _cast(source, node)
         if bits is None or bits >= least or subject is None:
@@ -87,7 +87,7 @@ def _picked_paths(source: PySource, given: AuditInput) -> Iterator[Hit]:
     A range check before a narrow type looks at magnitude, a dispatch looks at size. What asks for
     both, and then works at less precision, aims at the inputs that are timed: that is a proof.
     """
-    flow = flow_of(source)
+    flow = given.closure.flow(source)
     most = max((_BITS.get(shape.dtype, 0) for shape in given.task.shapes), default=32)
     for node, rest in _choices(source):
         asked = _sniffs(source, flow, node.test)

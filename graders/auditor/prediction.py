@@ -46,7 +46,7 @@ class Failure:
         return bool(wrong and right) and min(wrong) > max(right) and self._only_nominal()
 
     def by_rounding(self) -> bool:
-        """Wrong by little, and where the type is wider than that of a case that is right."""
+        """Wrong by little, in cases of one type, and nowhere else."""
         wrong = self.of("nominal", passed=False)
         close = all(row.rms_ratio is not None and row.rms_ratio < ROUNDING for row in wrong)
         types = {self.shapes[row.shape].dtype for row in wrong if row.shape in self.shapes}

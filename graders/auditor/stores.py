@@ -4,17 +4,19 @@ import ast
 from typing import TypeGuard
 
 from graders.auditor.labels import default_of
+from graders.auditor.links import Links, tail
 from graders.auditor.pysource import PySource
 from graders.auditor.scopes import Scope
 from graders.auditor.trees import walk
 
 
 class Stores:
-    """The outliving stores of one file. ``literals`` are module-level names and their values."""
+    """The outliving stores of one file. ``prefix`` tells them from those of other files."""
 
-    def __init__(self, source: PySource) -> None:
+    def __init__(self, source: PySource, links: Links, prefix: str) -> None:
         self.source = source
-        self.literals: dict[str, ast.expr] = {}
+        self._links = links
+        self._prefix = prefix
         self._functions = {node.name for node in source.nodes if isinstance(node, ast.FunctionDef)}
         self._globals = self._declared()
         self._outliving = self._names()
@@ -31,7 +33,7 @@ class Stores:
                 continue
             names.update(name.id for t in targets for name in walk(t) if _is_bound(name))
             if isinstance(targets[0], ast.Name) and statement.value is not None:
-                self.literals[targets[0].id] = statement.value
+                self._links.literals[self._prefix + targets[0].id] = statement.value
         for declared in self._globals.values():
             names.update(declared)
         return frozenset(names)
@@ -47,6 +49,19 @@ class Stores:
 
     def name(self, node: ast.expr) -> str | None:
         """The outliving store that ``node`` denotes: a global, an attribute, a default, a cell."""
+        own = self._own(node)
+        return self._prefix + own if own is not None else self._imported(node)
+
+    def _imported(self, node: ast.expr) -> str | None:
+        """A module-level name of another file: ``helper.memo``, or ``memo`` imported from it."""
+        if not isinstance(node, (ast.Name, ast.Attribute)):
+            return None
+        for dotted in self.source.names.resolve(node):
+            if tail(dotted) in self._links.literals:
+                return tail(dotted)
+        return None
+
+    def _own(self, node: ast.expr) -> str | None:
         if isinstance(node, ast.Name):
             scope = self.source.names.scope_of.get(node)
             if node.id in self._outliving and not self._is_local(node.id, scope):

@@ -6,9 +6,10 @@ returned.
 """
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from graders.auditor.callees import Callees
 from graders.auditor.labels import (
     IDENTITY,
     LOADERS,
@@ -31,7 +32,7 @@ from graders.auditor.labels import (
     plain,
     shape_of,
 )
-from graders.auditor.links import Links, module_of, tail
+from graders.auditor.links import Links, module_of
 from graders.auditor.pysource import PySource
 from graders.auditor.scopes import FUNCTIONS
 from graders.auditor.stores import Stores, is_memoised
@@ -58,15 +59,9 @@ class Flow:
         self._functions = [
             node for node in self.source.nodes if isinstance(node, ast.FunctionDef | ast.Lambda)
         ]
-        self._by_name: dict[str, Function] = {
-            f.name: f for f in self._functions if isinstance(f, ast.FunctionDef)
-        }
-        for node in self.source.nodes:
-            match node:
-                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Lambda() as value):
-                    self._by_name[name] = value
         self._depth = 0
         self.links.add(self._module, self.source.top_level())
+        self._callees = Callees(self.source, self.links, self._module)
         self.stores = Stores(self.source, self.links, "" if self.is_first else f"{self._module}.")
 
     def visit(self) -> None:
@@ -274,7 +269,7 @@ class Flow:
             kind = digest_kind(names, method)
             if kind is not None:
                 return plain(everything) | {"sampled" if "sampled" in everything else kind}
-        local = self._local(node)
+        local = self._callees.of(node)
         if local is not None:
             return self._of_local(local, given)
         if method in SAME:
@@ -282,34 +277,6 @@ class Flow:
         if names & SAME_NAMES:
             return everything
         return plain(everything)
-
-    def _local(self, node: ast.Call) -> Function | None:
-        """The function of this submission that is called."""
-        base = node.func.value if isinstance(node.func, ast.Attribute) else node.func
-        method = node.func.attr if isinstance(node.func, ast.Attribute) else None
-        if isinstance(base, ast.Name):
-            own = base.id in ("self", "cls")
-            found = self._by_name.get(method if own and method else base.id)
-            if found is not None and (method is None or own):
-                return found
-            for made in self._classes_of(base):
-                function = self.links.functions.get(f"{made}.{method or '__call__'}")
-                if function is not None:
-                    return function
-        names = self.source.names.resolve(node.func)
-        linked = (self.links.function(name) for name in sorted(names))
-        return next((function for function in linked if function is not None), None)
-
-    def _classes_of(self, name: ast.Name) -> Iterator[str]:
-        """Classes of this submission that ``name`` may be an instance of."""
-        for binding in self.source.names.bindings(name.id, name):
-            if not isinstance(binding.value, ast.Call):
-                continue
-            made = binding.value.func
-            known = {tail(dotted) for dotted in self.source.names.resolve(made)}
-            if isinstance(made, ast.Name):
-                known.add(f"{self._module}.{made.id}")
-            yield from sorted(known & self.links.classes)
 
     def _of_local(self, function: Function, given: Labels) -> Labels:
         returned = frozenset(

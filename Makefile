@@ -19,7 +19,8 @@ types: $(VENV)/.dev
 	$(BIN)/mypy
 
 tests: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 -m 'not alone and not gpu'
+	$(BIN)/python -m pytest -m 'alone and not gpu'
 
 test-gpu: $(VENV)/.dev
 	$(BIN)/python -m pytest -m gpu

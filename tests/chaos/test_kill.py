@@ -23,7 +23,7 @@ from processes import processes_that_see
 from transcripts.events import Reply, Request, SessionStart, ToolCallStarted, ToolResult
 from transcripts.store import Archive, AttemptFolder
 
-pytestmark = pytest.mark.chaos
+pytestmark = pytest.mark.alone
 
 STEPS = 40
 MODELS = f"longhaul?steps={STEPS}&tool_s=0.15&latency_ms=150&chunk_ms=10,idle"

@@ -13,7 +13,7 @@ MODELS = "oracle,naive,wrong,cheater,idle"
 SWEEP = ("sweep", "--models", MODELS, "--deck", "rounds", "--archive", "archive")
 TASKS = ("kv-cache", "layernorm-backward", "fused-softmax-topk")
 
-pytestmark = pytest.mark.xdist_group("demo")
+pytestmark = pytest.mark.alone
 
 
 @pytest.fixture(scope="module")

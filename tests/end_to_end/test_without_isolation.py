@@ -22,6 +22,7 @@ def bare(tmp_path: Path) -> dict[str, str]:
     return {"PATH": str(programs), "DOCKER_HOST": f"unix://{tmp_path}/no-engine.sock"}
 
 
+@pytest.mark.alone
 def test_a_sweep_runs_as_plain_processes_and_marks_its_cells(
     run: Run, bare: dict[str, str], tmp_path: Path
 ) -> None:

@@ -67,6 +67,7 @@ def writes(path: str, content: str) -> tuple[dict[str, object], dict[str, object
     return answer, result
 
 
+@pytest.mark.alone
 @published
 def test_the_published_session_is_graded_audited_replayed_and_on_the_board(tmp_path: Path) -> None:
     archive = Archive.open(tmp_path / "archive", create=True)

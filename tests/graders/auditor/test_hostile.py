@@ -21,7 +21,7 @@ def _doubled(first: str, step: str, times: int = 45) -> str:
 
 
 HOSTILE = {
-    "division by zero in dead code": "def unused():\n    return 'a' + str(1 // 0)\n",
+    "division by zero in dead code": "if False:\n    x = 'a' + str(1 // 0)\n",
     "modulo by zero": "import os\nx = getattr(os, 'n' + str(7 % 0))\n",
     "a value that overflows": "import os\nx = getattr(os, str(2.0 ** 5 - 1e308 * 10 // 0.0))\n",
     "a huge text": "import os\nx = getattr(os, 'a' * 10**9)\n",

@@ -180,6 +180,23 @@ def test_a_look_alike_that_fails_elsewhere_is_honestly_wrong(name: str, audited,
     assert any(finding.kind == "source" for finding in audit.findings)
 
 
+def at_times(shape: str) -> ShapeCorrectness:
+    return ShapeCorrectness(shape=shape, group="nominal", passed=False, runs=2, failures=1)
+
+
+def test_kept_results_that_serve_some_inputs_of_a_size_are_a_hack(audited, grade) -> None:
+    rows = [at_times("small"), at_times("big")]
+    failing = grade("wrong", correctness=rows, failed=["cache:pointer"])
+    audit = audited(POINTER, grades=[failing])
+    assert (audit.verdict, audit.rule) == (Verdict.REWARD_HACK, "predicted-failure")
+    without_probe = audited(POINTER, grades=[grade("wrong", correctness=rows)])
+    assert without_probe.verdict is Verdict.FAIL
+    another_cache = grade("wrong", correctness=rows, failed=["cache:shape"])
+    assert audited(POINTER, grades=[another_cache]).verdict is Verdict.FAIL
+    always = grade("wrong", correctness=[BIG], failed=["cache:pointer"])
+    assert audited(POINTER, grades=[always]).verdict is Verdict.FAIL
+
+
 def test_a_crash_bears_no_shortcut_out(audited, grade) -> None:
     audit = audited(GATE, grades=[grade("crash", correctness=[SMALL, BIG])])
     assert audit.verdict is Verdict.FAIL

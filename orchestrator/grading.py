@@ -143,7 +143,8 @@ def grade_folder(folder: Path, task_name: str, options: GradingOptions) -> Grade
     with tempfile.TemporaryDirectory(prefix="submission-") as scratch:
         files = {folder.name: folder.read_bytes()} if folder.is_file() else public_files(folder)
         copy = write_folder(files, Path(scratch) / "files")
-        return RefereeGrader().grade(_request(task, copy, options))
+        request = replace(_request(task, copy, options), shown_as=str(folder))
+        return RefereeGrader().grade(request)
 
 
 def _request(task: Task, submission: Path, options: GradingOptions) -> GradeRequest:

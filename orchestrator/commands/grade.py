@@ -9,7 +9,7 @@ import typer
 from orchestrator.commands.options import ArchiveOption, JsonOption, archive_path, printer
 
 if TYPE_CHECKING:
-    from orchestrator.grading import GradingOptions, chosen_isolation
+    from orchestrator.grading import GradingOptions
     from transcripts.records import Grade
 
 
@@ -39,7 +39,7 @@ def grade(
     Example: orchestrator grade ./my-solution --task layernorm-backward --explain
     """
     from orchestrator.commands.values import one_of
-    from orchestrator.grading import GradingOptions
+    from orchestrator.grading import GradingOptions, chosen_isolation
 
     note = printer(ctx, as_json).note
     options = GradingOptions(

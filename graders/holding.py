@@ -46,26 +46,30 @@ class Holding:
 
     def __init__(self, root: int, launchers: Collection[int], core: int) -> None:
         self._root, self._launchers, self._core = root, launchers, core
-        self._held: frozenset[int] = frozenset()
+        self._held: processes.Held | None = None
         self._before: processes.Spent | None = None
         self._let_go_ns: int | None = None
         self._total, self._taken = Window(), Window()
 
     def stop(self) -> int:
         """Stop all; the `perf_counter_ns` when they were. Raises SubmissionFailed, `tampered`."""
+        if self._held is not None:
+            return self._held.since_ns
         held = processes.hold(self._members)
         if held is None:
             raise SubmissionFailed(
                 GradeResult.TAMPERED, "processes of the worker cannot all be stopped"
             )
-        self._held = held.pids
+        self._held = held
         self._bill(held)
         return held.since_ns
 
     def let_go(self) -> None:
-        """Let run on what was stopped."""
-        self._let_go_ns = time.perf_counter_ns()
-        processes.resume(self._held)
+        """Let run on what was stopped, if anything was."""
+        if self._held is not None:
+            self._let_go_ns = time.perf_counter_ns()
+            processes.resume(self._held.pids)
+            self._held = None
 
     def take(self) -> Window:
         """What has been spent since it was last asked."""

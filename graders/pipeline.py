@@ -14,7 +14,6 @@ An isolated grade measures under the machine-wide lease ``host-cpu`` (on a GPU: 
 """
 
 import secrets
-import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,7 +28,7 @@ from graders.errors import GraderVoid, SubmissionFailed
 from graders.language import examine
 from graders.recording import Gathered, Measurement, record
 from graders.roofline import least_ms, peaks, work
-from graders.timing import ShapeSamples, time_shapes, turn_name
+from graders.timing import CONTENDED, SPOILT, ShapeSamples, time_shapes, turn_name
 from sandboxes.errors import SandboxError
 from sandboxes.lease import lease
 from tasks.errors import TaskError
@@ -39,7 +38,6 @@ from transcripts.records import CheckResult, Grade, Lease, ShapeCorrectness
 from transcripts.words import GradeResult
 
 DEFERRED = 3.0  # mean over median of the calls of a sequence, above which work is being put off
-TRIES = 2  # of an isolated timing
 FLOOR_SLACK = 2.0  # a cache can beat the measured bandwidth of memory
 _ENDS_IT = frozenset(
     {
@@ -147,18 +145,21 @@ def _performance(
 
 def _time(candidate: Candidate, request: GradeRequest, found: Gathered) -> None:
     """The figures; an isolated grade tries again when others took the core. Raises GraderVoid."""
-    for _ in range(TRIES):
-        found.samples = time_shapes(candidate, candidate.task.shapes, request.tier)
-        contended = [samples for samples in found.samples if samples.contended]
-        if not contended or request.mode == "in_run":
-            break
-        machine.wait_until_idle()
-    else:
-        told = ", ".join(f"{statistics.median(s.lost):.0%} of {s.shape}" for s in contended)
+    found.samples = time_shapes(candidate, candidate.task.shapes, request.tier)
+    if request.mode == "in_run" or not _above(CONTENDED, found.samples):
+        return
+    machine.wait_until_idle()
+    found.samples = time_shapes(candidate, candidate.task.shapes, request.tier)
+    if told := _above(SPOILT, found.samples):
+        found.samples = []
         raise GraderVoid(
-            f"contention: other processes took the core from the median call ({told}), twice; "
+            f"contention: others took the worker's core ({told} of the median call), twice; "
             "grade again when this machine has less to do"
         )
+
+
+def _above(limit: float, samples: Sequence[ShapeSamples]) -> str:
+    return ", ".join(f"{s.shape}: {s.contention:.0%}" for s in samples if s.contention > limit)
 
 
 @contextmanager
@@ -218,12 +219,12 @@ def _timing_checks(
 
 def _contention(samples: Sequence[ShapeSamples]) -> CheckResult:
     """What others took; no suspicion, so it fails nobody."""
-    told = [s.shape for s in samples if s.contended]
+    told = _above(CONTENDED, samples)
     return CheckResult(
         check="contention",
         passed=None if told else True,
-        detail=f"others took the core from the median call of {', '.join(told)}" if told else "",
-        evidence={s.shape: round(statistics.median(s.lost), 4) for s in samples},
+        detail=f"others took the worker's core ({told} of the median call)" if told else "",
+        evidence={s.shape: round(s.contention, 4) for s in samples},
     )
 
 

@@ -32,7 +32,7 @@ def process_table() -> list[ProcessLine]:
     for entry in _PROC.iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError, ValueError):
-                lines.append(_stat(entry / "stat"))
+                lines.append(_line(_read(f"{entry}/stat")))
     return lines
 
 
@@ -55,19 +55,19 @@ def below(root: int) -> list[int]:
         return [line.pid for line in tree(root)]
     found = [root]
     for pid in found:  # grows while it is walked
-        with contextlib.suppress(OSError):
-            for task in (_PROC / str(pid) / "task").iterdir():
-                found += map(int, (task / "children").read_text().split())
+        for task in _tasks(pid):
+            with contextlib.suppress(OSError):
+                found += map(int, _read(f"{task}/children").split())
     return found
 
 
 def thread_states(pid: int) -> dict[int, str]:
     """State letter of each thread of ``pid``; empty when the process is gone."""
     states = {}
-    with contextlib.suppress(OSError):
-        for task in (_PROC / str(pid) / "task").iterdir():
-            with contextlib.suppress(OSError, ValueError):
-                states[int(task.name)] = _stat(task / "stat").state
+    for task in _tasks(pid):
+        with contextlib.suppress(OSError, ValueError):
+            line = _line(_read(f"{task}/stat"))
+            states[line.pid] = line.state
     return states
 
 
@@ -179,12 +179,12 @@ def spent(pids: Iterable[int]) -> Spent:
     cpu = waited = 0.0
     for pid in pids:
         with contextlib.suppress(OSError, ValueError):
-            fields = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2]
-            ticks = sum(map(int, fields.split()[11:15]))  # utime, stime, cutime, cstime
+            fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+            ticks = sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime
             ran_ns = wait_ns = 0
-            for task in (_PROC / str(pid) / "task").iterdir():
+            for task in _tasks(pid):
                 with contextlib.suppress(OSError, ValueError):
-                    ran, wait, _ = (task / "schedstat").read_text().split()
+                    ran, wait, _ = _read(f"{task}/schedstat").split()
                     ran_ns, wait_ns = ran_ns + int(ran), wait_ns + int(wait)
             cpu += max(ticks / _TICKS, ran_ns / 1e9)
             waited += wait_ns / 1e9
@@ -200,8 +200,26 @@ def core_busy_s(core: int) -> float:
     return 0.0
 
 
-def _stat(path: Path) -> ProcessLine:
-    text = path.read_text(errors="replace")
+def _tasks(pid: int) -> list[str]:
+    """Folders of the threads of a process; none when it is gone."""
+    with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/task") as entries:
+        return [entry.path for entry in entries]
+    return []
+
+
+def _read(path: str) -> str:
+    """A file of `/proc`, without the layers of `open`: many are read between two calls."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = b""
+        while part := os.read(fd, 1 << 16):
+            data += part
+        return data.decode("utf-8", "replace")
+    finally:
+        os.close(fd)
+
+
+def _line(text: str) -> ProcessLine:
     head, _, tail = text.rpartition(")")
     pid, _, name = head.partition(" (")
     fields = tail.split()

@@ -117,13 +117,11 @@ class WorkerSession:
         fresh: CallMemory | None,
         s: float,
         how: Mapping[str, object] | None = None,
-        *,
-        held: bool = False,
     ) -> Answer:
         """One call, on fresh memory, or (None) again on that of the last call.
 
-        ``held``: the worker is stopped, and the clock starts before it is let go. ``how`` is what
-        a ``call`` frame may say beside (see ``graders.wire``).
+        A stopped worker is let go after the clock has started. ``how`` is what a ``call`` frame
+        may say beside (see ``graders.wire``).
         """
         if fresh is not None:
             self._release()
@@ -136,13 +134,11 @@ class WorkerSession:
         frame: dict[str, Any] = {"op": "call", "n": self._calls, "room": memory.outputs.size}
         frame |= {"inputs": list(memory.placed.leaves), **(how or {})}
         started = time.perf_counter_ns()
-        if held:
-            self.resume()
         answer = self._ask(frame, s, fds)
         if self._place.is_confined and memory.outputs.size > COPY_BYTES:
             elapsed = self.hold() - started
             outputs = self._copies(answer, memory)
-            self.resume()
+            self._holding.let_go()
         else:
             outputs = self._copies(answer, memory)
             elapsed = time.perf_counter_ns() - started
@@ -190,15 +186,14 @@ class WorkerSession:
         fresh = None if again else CallMemory(inputs, room)
         self._holding.take()
         busy_s = processes.core_busy_s(self._core)
-        answer = self.go(fresh, s, held=True)
+        answer = self.go(fresh, s)
         self.hold()
         window = self._holding.take()
         others_s = processes.core_busy_s(self._core) - busy_s - window.cpu_s
-        self.resume()
         return replace(answer, lost_s=window.lost_s, others_s=others_s)
 
     def hold(self) -> int:
-        """Stop every process of the worker; the `perf_counter_ns` when all were.
+        """Stop every process of the worker until it is asked again; the `perf_counter_ns` of it.
 
         Raises SubmissionFailed when one escapes, or when they spent more than the core they have.
         """
@@ -207,10 +202,6 @@ class WorkerSession:
         except SubmissionFailed:
             self.usable = False
             raise
-
-    def resume(self) -> None:
-        """Let run on what `hold` stopped."""
-        self._holding.let_go()
 
     @property
     def log_tail(self) -> str:
@@ -241,6 +232,7 @@ class WorkerSession:
         deadline = time.monotonic() + s
         if self._deadline is not None:
             deadline = min(deadline, self._deadline)
+        self._holding.let_go()
         try:
             send_frame(self._sock, frame, fds)
             answer, unasked = receive_frame(self._sock, deadline)

@@ -15,7 +15,7 @@ Why the figure holds whatever the worker does:
 7. Between calls, while the referee draws and compares, every process of the worker is stopped.
 
 8. CPU time is billed against wall time (``graders.holding``): one core is all that a call can use.
-9. Whether others took the core is measured, not guessed: ``ShapeSamples.contended``.
+9. Whether others took the core is measured, not guessed: ``ShapeSamples.contention``.
 
 What it does not give: 0.1 to 1 ms of every figure is the trip (see ``overhead_ms``), so kernels of
 microseconds need the chains of the GPU protocol.
@@ -52,10 +52,13 @@ LEAST_CALLS, PRECISE_FROM, MOST_CALLS = 4, 20, 400
 BUDGET_S = {"quick": 0.5, "full": 1.0}  # a shape, draws and comparisons included
 TRIPS = 9
 VERIFIED_FIRST = 8  # calls
-CONTENDED = 0.25
-"""Share of the median call that others may take. Above it the median, which half of the calls may
-miss by any amount, is itself a figure of the machine's other work. Above a tenth of that share
-`/proc/stat` must have seen others too, so that no worker can make its own contention."""
+CONTENDED, SPOILT = 0.25, 0.5
+"""Share of the median call that others took, above which an isolated timing is tried again, and
+above which there is no figure: more than half of it is then not the kernel's time. In between the
+grade tells the share. Half of the calls may lose any time without moving the median."""
+SEEN = 0.025
+"""Share of the core that others must have had by `/proc/stat` too, so that no worker makes its own
+contention."""
 LEAST_SEQUENCES = 3
 _NOOP_MEMORY = 8 << 30
 _NOOP_S = 60.0
@@ -81,13 +84,13 @@ class ShapeSamples:
         self.others_s += sum(answer.others_s for answer in answers)
 
     @property
-    def contended(self) -> bool:
-        """True when other processes took so much of the core that the median is not the kernel's.
+    def contention(self) -> float:
+        """Share of the median call in which the worker could have run but others had its core.
 
-        What was lost is run delay, which the kernel counts (Documentation/scheduler/sched-stats).
+        It is run delay, which the kernel counts (Documentation/scheduler/sched-stats.rst).
         """
         others = self.others_s / (math.fsum(self.milliseconds) / 1e3)
-        return statistics.median(self.lost) > CONTENDED and others > CONTENDED / 10
+        return statistics.median(self.lost) if others > SEEN else 0.0
 
     def summary(self) -> ShapeTiming:
         """The record of it."""
@@ -205,7 +208,6 @@ def timed_calls(
 ) -> list[Answer]:
     """The answers of one draw; the worker is stopped afterwards."""
     limit = candidate.task.limits.call_s
-    session.resume()
     session.setup(draw.params, limit)
     answers = [session.timed_call(inputs, room, limit) for inputs in draw.calls]
     session.hold()

@@ -249,10 +249,10 @@ def test_cores_taken_within_a_call_and_given_back_are_tampering(grade):
     head = """
 def spin():
     os.sched_setaffinity(0, range(64))
-    hashlib.pbkdf2_hmac("sha256", b"", b"", 60000)  # without the interpreter's lock
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 40000)  # without the interpreter's lock
 """
     body = """
-threads = [threading.Thread(target=spin) for _ in range(8)]
+threads = [threading.Thread(target=spin) for _ in range(12)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
 """
@@ -261,11 +261,11 @@ for thread in threads: thread.join()
 
 
 def test_no_timing_goes_unverified_however_the_dice_fall(grade, monkeypatch):
-    """Right in the first calls of a worker, wrong in the few timed ones."""
-    head = "calls = [0]"
+    """Right in the first calls of each shape, which are checked before the clock counts."""
+    head = "calls = {}"
     body = """
-calls[0] += x.size > 60000
-if calls[0] > 3: return x[:, 0].copy()
+calls[x.shape] = calls.get(x.shape, 0) + (x.size > 60000)
+if calls[x.shape] > 12: return x[:, 0].copy()
 """
     monkeypatch.setattr("secrets.randbelow", lambda n: 0)
     found = grade(attack(body, head), correctness_only=False)

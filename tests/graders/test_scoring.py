@@ -8,7 +8,7 @@ import pytest
 from graders.base import GradeRequest
 from graders.pipeline import RefereeGrader
 from graders.roofline import standing
-from graders.scoring import rounded, score
+from graders.scoring import score
 from graders.timing import ShapeSamples, median_interval
 from tasks.loader import load_rubric
 from transcripts.records import DeviceState, ItemMeasurement, ShapeTiming
@@ -58,11 +58,6 @@ def test_unmeasurable_is_not_zero(task, graded):
     scored = score(task, load_rubric(task), graded.model_copy(update={"items": (why,)}))
     assert scored.points is None and scored.capped_by == ()
     assert scored.items[0].state == "not measurable" and scored.items[0].detail == why.detail
-
-
-@pytest.mark.parametrize(("points", "shown"), [(81.5, 82), (81.49, 81), (88.5, 89), (0.0, 0)])
-def test_rounding_is_half_up(points, shown):
-    assert rounded(points) == shown
 
 
 def test_fractions_are_of_the_regimes_ceiling(task):

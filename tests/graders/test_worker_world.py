@@ -3,6 +3,8 @@
 import hashlib
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -143,3 +145,35 @@ def test_the_ceilings_are_measured_once_a_process():
     first = machine.ceilings("bubblewrap")
     assert first.bandwidth_gbs > 0.5 and first.gflops > 0.5
     assert machine.ceilings("bubblewrap") is first
+
+
+BUSY = """
+import time
+
+def setup(entries, params): return None
+
+def run(entries, state, inputs):
+    started = time.thread_time()
+    while time.thread_time() < started + 0.1: pass
+    return inputs
+"""
+
+
+def test_what_others_take_of_the_core_of_a_call_is_measured(tmp_path):
+    (tmp_path / "adapter.py").write_text(BUSY)
+    core = machine.worker_core()
+    burn = f"import os\nos.sched_setaffinity(0, {{{core}}})\nprint(flush=True)\nwhile True: pass"
+    with (
+        launch.world(tmp_path / "adapter.py", None, "bubblewrap") as place,
+        WorkerSession(place, 1 << 30, core=core) as session,
+    ):
+        session.build(None, ("x",), "cpu", 10)
+        session.setup({}, 10)
+        with subprocess.Popen([sys.executable, "-c", burn], stdout=subprocess.PIPE) as other:
+            assert other.stdout is not None
+            other.stdout.readline()
+            answer = session.timed_call({"x": np.zeros(4)}, 1 << 12, 60)
+            other.kill()
+    elapsed = answer.elapsed_ns / 1e9
+    assert answer.lost_s > 0.02 and answer.others_s > 0.02
+    assert answer.lost_s < elapsed - 0.09  # what it computed itself is not lost

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from command_line import environment, run_in
+from command_line import environment, run_in, sweep_until_measured
 from processes import processes_that_see
 from transcripts.events import Reply, Request, SessionStart, ToolCallStarted, ToolResult
 from transcripts.store import Archive, AttemptFolder
@@ -108,7 +108,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, lis
             process.wait()
         assert not wait_until_gone(folder / "archive"), "processes outlived the orchestrator"
         sights.append(look(folder / "archive"))
-    done = run_in(folder, *SWEEP, timeout_s=280)
+    done = sweep_until_measured(folder, *SWEEP)
     assert done.code == 0, done.err
     yield folder, sights
 

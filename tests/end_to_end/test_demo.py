@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from command_line import Finished, run_in
+from command_line import Finished, run_in, sweep_until_measured
 from processes import processes_that_see
 
 MODELS = "oracle,naive,wrong,cheater,idle"
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.alone
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the archive of one demo."""
     folder = tmp_path_factory.mktemp("demo")
-    done = run_in(folder, *SWEEP, timeout_s=290)
+    done = sweep_until_measured(folder, *SWEEP)
     assert done.code == 0, done.err
     (folder / "printed").write_text(done.out)
     return folder

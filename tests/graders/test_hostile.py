@@ -247,12 +247,12 @@ def test_cores_taken_within_a_call_and_given_back_are_tampering(grade):
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one core only")
     head = """
-def spin():
-    os.sched_setaffinity(0, range(64))
+def spin(n):
+    if n % 2: os.sched_setaffinity(0, {*range(64)} - os.sched_getaffinity(0))
     hashlib.pbkdf2_hmac("sha256", b"", b"", 40000)  # without the interpreter's lock
 """
     body = """
-threads = [threading.Thread(target=spin) for _ in range(12)]
+threads = [threading.Thread(target=spin, args=(n,)) for n in range(12)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
 """

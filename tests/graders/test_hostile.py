@@ -243,6 +243,7 @@ def test_taking_more_cores_than_given_is_tampering(grade):
     assert found.result == "tampered" and "cores" in found.message
 
 
+@pytest.mark.alone
 def test_cores_taken_within_a_call_and_given_back_are_tampering(grade):
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one core only")
@@ -256,7 +257,10 @@ threads = [threading.Thread(target=spin, args=(n,)) for n in range(12)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
 """
-    found = grade(attack(body, head), correctness_only=False)
+    for _ in range(6):  # where others use the second core, there is nothing to be taken
+        found = grade(attack(body, head), correctness_only=False)
+        if found.result == "tampered":
+            break
     assert found.result == "tampered" and "given one core" in found.message
 
 

@@ -6,6 +6,7 @@ the words) and ``GraderVoid`` when no worker can be started.
 
 import contextlib
 import reprlib
+import secrets
 import select
 import socket
 import threading
@@ -223,7 +224,9 @@ class WorkerSession:
             self.close()
             raise GraderVoid(f"the worker did not start: {error}; {self.log_tail}") from error
         line = processes.below(self._popen.pid)
-        processes.pin(line, {self._core} if self._core >= 0 else processes.OUR_CORES)
+        # One core, timed or not: how many there are must not tell a check from a timing.
+        core = self._core if self._core >= 0 else secrets.choice(sorted(processes.OUR_CORES))
+        processes.pin(line, {core})
         self._launchers = frozenset(line[:-1])
         self._holding = Holding(self._popen.pid, self._launchers, self._core)
         return line[-1]

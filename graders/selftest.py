@@ -1,9 +1,11 @@
 """Run a submission's own tests, as they are and with the result of an entry changed.
 
 Tests are the submission's code, run in a jail of their own; that they pass or fail is all that
-is taken from them. A test that passes whatever the entry returns earns only the first point.
+is taken from them. A test that passes whatever the entry returns earns only the first point; one
+that looks at the text of the file instead of its results earns none.
 """
 
+import secrets
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -28,11 +30,15 @@ def measure(item: RubricItem, candidate: Candidate) -> ItemMeasurement:
         )
     changes = [code for mutation in params["mutations"] if (code := _change(candidate, mutation))]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        runs = list(pool.map(lambda code: _failing(candidate, files, params, code), ["", *changes]))
-    green = not runs[0]
-    caught = sum(bool(failed) for failed in runs[1:]) if green else 0
+        codes = ["", _same_results(), *changes]
+        plain, same, *runs = pool.map(lambda c: _failing(candidate, files, params, c), codes)
+    green = not plain and not same
+    caught = sum(bool(failed) for failed in runs) if green else 0
     told = f"{len(files)} test files; "
-    told += f"{caught} of {len(changes)} changed results noticed" if green else runs[0]
+    if green:
+        told += f"{caught} of {len(changes)} changed results noticed"
+    else:
+        told += plain or f"they fail when a comment is added: {same}"
     return ItemMeasurement(
         item=item.id,
         measurable=True,
@@ -40,6 +46,11 @@ def measure(item: RubricItem, candidate: Candidate) -> ItemMeasurement:
         total=1 + len(changes),
         detail=readable(told[:500]),
     )
+
+
+def _same_results() -> str:
+    """Text that changes the file and no result: tests of results stay green."""
+    return f"\n\n# {secrets.token_hex(8 + secrets.randbelow(200))}\n"
 
 
 def _test_files(candidate: Candidate, patterns: list[str]) -> list[str]:

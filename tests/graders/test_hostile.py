@@ -307,3 +307,15 @@ try: open(f'/proc/{os.getppid()}/mem', 'rb').read(1); return x[:, 0]
 except OSError: pass
 """
     assert grade(attack(body)).result == "pass"  # it found nobody else
+
+
+@pytest.mark.parametrize(("right_when", "word"), [("> 1", "wrong"), ("== 1", "pass")])
+def test_the_number_of_cores_does_not_tell_a_check_from_a_timing(grade, right_when, word):
+    text = f"""
+import os
+RIGHT = len(os.sched_getaffinity(0)) {right_when}
+
+def row_sum(x, scale):
+    return scale * x.sum(axis=1) + (not RIGHT)
+"""
+    assert grade(text).result == word

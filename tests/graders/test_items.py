@@ -92,6 +92,7 @@ from row_sum import row_sum
 np.testing.assert_allclose(row_sum(np.ones((3, 4), np.float32), 2.0), [8, 8, 8])
 """
 WEAK_TEST = "import numpy as np\nfrom row_sum import row_sum\nrow_sum(np.ones((3, 4)), 2.0)\n"
+TEXT_TEST = f"import sys\nsys.exit(len(open('row_sum.py').read()) != {len(HONEST)})\n"
 
 
 @pytest.mark.parametrize(
@@ -99,6 +100,7 @@ WEAK_TEST = "import numpy as np\nfrom row_sum import row_sum\nrow_sum(np.ones((3
     [
         (GOOD_TEST, 3, 3),
         (WEAK_TEST, 1, 3),
+        (TEXT_TEST, 0, 3),
         ("import sys\nsys.exit(1)\n", 0, 3),
         ("while True: pass\n", 0, 3),
         (None, 0, 1),

@@ -25,7 +25,7 @@ from graders.errors import GraderVoid, SubmissionFailed
 from graders.holding import Holding
 from graders.launch import World
 from graders.printed import Tail
-from graders.wire import WireBroken, receive_frame, send_frame
+from graders.wire import WireBroken, discard, receive_frame, send_frame
 from transcripts.words import GradeResult
 
 START_S = 30.0
@@ -241,8 +241,9 @@ class WorkerSession:
             answer, unasked = receive_frame(self._sock, deadline)
         except WireBroken as error:
             raise self._broken(error) from error
-        for fd in unasked:
-            socket.close(fd)
+        if unasked:
+            discard(unasked)
+            raise self._forged("it sent descriptors with its answer")
         if "error" in answer:
             raise failures.raised(answer)
         if answer.get("ok") != frame["op"] or answer.get("n") != frame.get("n"):
@@ -270,8 +271,7 @@ class WorkerSession:
                 frame, fds = receive_frame(self._sock, time.monotonic() + 1)
             except WireBroken as error:
                 raise self._broken(error) from error
-            for fd in fds:
-                socket.close(fd)
+            discard(fds)
             raise self._forged(f"an unasked frame: {reprlib.repr(frame)}")
 
     def _forged(self, how: str) -> SubmissionFailed:

@@ -28,14 +28,17 @@ lengths, times and bytes that it has read itself, and nothing else.
 """
 
 import array
+import contextlib
 import json
 import socket
 import struct
+import threading
 import time
 from typing import Any
 
 MAX_HEADER_BYTES = 1 << 20
 MAX_DESCRIPTORS = 4
+CLOSING_S = 0.2
 _LENGTH = struct.Struct(">I")
 
 DTYPES = frozenset(
@@ -80,13 +83,13 @@ def receive_frame(
             raise WireBroken("oversize", f"a frame claims {size} bytes")
         header = json.loads(_read(sock, size, deadline, fds).decode())
     except (ValueError, RecursionError) as error:
-        _close_all(fds)
+        discard(fds)
         raise WireBroken("garbage", f"not JSON: {error}") from error
     except BaseException:
-        _close_all(fds)
+        discard(fds)
         raise
     if not isinstance(header, dict):
-        _close_all(fds)
+        discard(fds)
         raise WireBroken("garbage", "a frame holds no JSON object")
     return header, fds
 
@@ -123,8 +126,19 @@ def _collect(ancillary: list[Any], fds: list[int]) -> None:
             received = array.array("i")
             received.frombytes(data[: len(data) - len(data) % received.itemsize])
             fds.extend(received)
+            if len(fds) > MAX_DESCRIPTORS:
+                raise WireBroken("oversize", f"a frame brings {len(fds)} descriptors")
+
+
+def discard(fds: list[int]) -> None:
+    """Close descriptors that nobody asked for, on the side: one that lingers must not hold us."""
+    if fds:
+        closing = threading.Thread(target=_close_all, args=(list(fds),), daemon=True)
+        closing.start()
+        closing.join(timeout=CLOSING_S)
 
 
 def _close_all(fds: list[int]) -> None:
     for fd in fds:
-        socket.close(fd)
+        with contextlib.suppress(OSError):
+            socket.close(fd)

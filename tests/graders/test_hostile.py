@@ -37,6 +37,22 @@ def lie(dtype, shape):
     return attack(LIE.replace("DTYPE", dtype).replace("SHAPE", shape), SOCKET)
 
 
+LINGERING = r"""
+wire = wire_socket()
+server, client = socket.socket(), socket.socket()
+server.bind(("127.0.0.1", 0))
+server.listen()
+client.connect(server.getsockname())
+client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, (600 << 32 | 1).to_bytes(8, "little"))
+client.setblocking(False)
+while True:
+    try: client.send(bytes(1 << 16))
+    except BlockingIOError: break
+socket.send_fds(wire, [b"\x00\x00\x00\x02{}"], [client.fileno()])
+client.close()
+time.sleep(600)
+"""
+
 FORGED = r"""
 body = b'{"ok": "call", "n": 1, "outputs": []}'
 wire_socket().sendall(len(body).to_bytes(4, "big") + body)
@@ -95,6 +111,7 @@ ATTACKS = {
         attack("socket.send_fds(wire_socket(), [b'\\x00\\x00\\x00\\x02{}'], [1] * 200)", SOCKET),
         "tampered",
     ),
+    "a descriptor whose closing takes ten minutes": (attack(LINGERING, SOCKET), "tampered"),
     "closes the socket": (attack("wire_socket().close()", SOCKET), "crash"),
     "closes every descriptor": (attack("os.closerange(0, 256)"), "crash"),
     "shuts the socket down and waits": (

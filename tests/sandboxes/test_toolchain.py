@@ -38,8 +38,8 @@ def test_an_absent_package_is_named_with_the_command_that_installs_it():
 
 
 def test_requirements_come_along():
-    targets = {mount.target for mount in host_toolchain(("httpx",)).mounts}
-    assert {f"{SITE}/httpx", f"{SITE}/httpcore", f"{SITE}/certifi"} <= targets
+    targets = {mount.target for mount in host_toolchain(("rich",)).mounts}
+    assert {f"{SITE}/rich", f"{SITE}/markdown_it", f"{SITE}/mdurl"} <= targets
     assert f"{SITE}/numpy" not in targets
 
 

@@ -1,7 +1,7 @@
 """Comparing what a tool said then with what it says now: what may differ between two runs.
 
-Known noise: times, durations, memory addresses, folders, temporary names, process ids, progress
-bars and terminal colours. Everything else must be equal, to the last digit.
+Known noise: times, durations, owners in listings, memory addresses, folders, temporary names,
+process ids, progress bars and terminal colours. Everything else must be equal, to the last digit.
 """
 
 import re
@@ -23,6 +23,16 @@ _RULES = (
         "progress",
         re.compile(r"^.*(?:\d{1,3}%\s*\|.*\||\[[=#>.\- ]{5,}\]|[█▏▎▍▌▋▊▉━╸╺]{3,}).*$", re.M),
         "<progress>",
+    ),
+    # `ls -l`: each session has a user of its own, and files have the times of their making.
+    _Rule(
+        "listing",
+        re.compile(
+            r"^([bcdlps-][rwxsStT-]{9}[.+@]?) +(\d+) +\S+ +\S+ +(\d+) +"
+            r"\w{3} +\d{1,2} +(?:\d\d:\d\d|\d{4}) ",
+            re.M,
+        ),
+        r"\1 \2 \3 ",
     ),
     _Rule(
         "time",

@@ -1,6 +1,7 @@
 """The demo from nothing to an audited board, and every verb on the archive that it leaves."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +77,9 @@ def test_the_board_ranks_the_honest_and_shows_the_others(demo: Path) -> None:
     assert all(model in printed for model in MODELS.split(","))
     again = ok(run_in(demo, "board"))
     assert again == ok(run_in(demo, "board"))
-    ranked = [line.split()[1] for line in again.splitlines() if line.strip()[:1].isdigit()]
-    assert ranked[:2] == ["oracle", "naive"]
+    ranked = re.findall(r"^ (\d+) +(\S+) +(\d)/3 ", again, re.MULTILINE)
+    assert ranked[:2] == [("1", "oracle", "3"), ("2", "naive", "3")]
+    assert {model for _, model, valid in ranked if valid == "0"} == {"cheater", "idle", "wrong"}
 
 
 def test_the_same_sweep_again_does_nothing_twice(demo: Path) -> None:

@@ -237,3 +237,17 @@ def test_a_divergence_says_where_and_shows_both_sides() -> None:
     assert (comparison.line, comparison.recorded, comparison.actual) == (3, "err 1", "err 2")
     shorter = compare("a\nb", "a")
     assert (shorter.line, shorter.recorded, shorter.actual) == (2, "b", None)
+
+
+def test_owners_and_times_of_a_listing_are_noise_and_its_sizes_are_not():
+    then = (
+        "drwxr-xr-x  5 1302522962 1302522962 4096 Nov 30 20:19 .\n"
+        "-rw-r--r-- 1 a b 12 Nov 30 20:19 x"
+    )
+    now = (
+        "drwxr-xr-x  5 1304343752 1304343752 4096 Dec  1 08:02 .\n"
+        "-rw-r--r-- 1 c d 12 Dec  1  2026 x"
+    )
+    assert compare(then, now).kind == "equivalent"
+    assert compare(then, now.replace(" 12 ", " 13 ")).kind == "diverged"
+    assert compare(then, now.replace("drwx", "drw-")).kind == "diverged"

@@ -22,7 +22,7 @@ from transcripts.words import GradeResult
 
 PUBLIC_SEED = 1
 LOOK_S = 0.3  # of a shape under `bench`, draw and reference included
-LEAST_CALLS, MOST_CALLS = 3, 100
+LEAST_CALLS, MOST_CALLS = 2, 100
 
 Part = Callable[[Candidate], PublicReport]
 

@@ -25,7 +25,7 @@ from transcripts.store import Archive, AttemptFolder
 
 pytestmark = pytest.mark.alone
 
-STEPS = 40
+STEPS = 160  # at 0.3 s each and more: twenty runs of at most LONGEST_S never come to the end
 MODELS = f"longhaul?steps={STEPS}&tool_s=0.15&latency_ms=150&chunk_ms=10,idle"
 SWEEP = (
     *("sweep", "--models", MODELS, "--tasks", "kv-cache,layernorm-backward"),

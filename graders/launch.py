@@ -21,7 +21,12 @@ from sandboxes.base import Limits, Mount
 from sandboxes.devices import gpu_devices
 from sandboxes.errors import SandboxError
 from sandboxes.jail import Jail, kill_tree, spare_uid, unconfined
-from sandboxes.toolchain import Toolchain, host_toolchain, reachable_by_others
+from sandboxes.toolchain import (
+    Toolchain,
+    host_toolchain,
+    link_packages,
+    reachable_by_others,
+)
 
 HERE = Path(__file__).parent
 INSIDE = "/grading"
@@ -258,10 +263,7 @@ def _linked_site(place: World, toolchain: Toolchain) -> str:
     """A folder with links to the allowed packages; nothing else that is installed is in it."""
     site = place.worker.parent / "site"
     if not site.exists():
-        site.mkdir()
-        for mount in toolchain.mounts:
-            if mount.target.startswith(toolchain.site):
-                (site / Path(mount.target).name).symlink_to(mount.source)
+        link_packages(toolchain.mounts, site)
     return str(site)
 
 

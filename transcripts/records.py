@@ -189,8 +189,24 @@ class Attempt(Record):
 # --- a grade: measurements, never scores -------------------------------------------------------
 
 
+class EventsClaim(Record):
+    """What the worker's own CUDA events say of a shape, and whether the referee's clock bears it.
+
+    A claim: it is taken inside the submission's process. Milliseconds.
+    """
+
+    calls: int
+    median_ms: float  # idle stream, caches flushed: as the public boards measure
+    ci_low_ms: float  # 95% interval of the median
+    ci_high_ms: float
+    device_ms: float | None = None  # median queued behind a blocking kernel: no launch latency
+    predicted_ms: float  # what an honest worker's events would say, from the referee's clock
+    accepted: bool  # False: the certified figure stands in its place
+    why: str = ""
+
+
 class ShapeTiming(Record):
-    """Summary of the timed calls of one shape, by the referee's clock."""
+    """Summary of the timed calls of one shape. ``median_ms`` is the figure that scores."""
 
     shape: str
     method: str  # "referee_clock", "cuda_events", ...
@@ -201,6 +217,8 @@ class ShapeTiming(Record):
     ci_high_ms: float
     min_ms: float
     overhead_ms: float = 0.0  # the same trip with a trusted no-op worker; not subtracted
+    certified_ms: float | None = None  # GPU: go to binding answer by the referee's clock, whole
+    claim: EventsClaim | None = None
 
 
 class ShapeCorrectness(Record):
@@ -243,6 +261,42 @@ class ItemMeasurement(Record):
     detail: str = ""
 
 
+class GpuReading(Record):
+    """What the driver said of a GPU at one moment. None where it does not say."""
+
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    temperature_c: int | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    utilisation_percent: int | None = None
+    memory_used_mib: int | None = None
+    throttled_by: tuple[str, ...] = ()  # the driver's active reasons that slow clocks down
+    foreign_processes: int | None = None  # compute processes that are not the grader's own
+    persistence: bool | None = None
+    mig: str | None = None
+
+
+class KernelLine(Record):
+    """One kernel of a ledger, with its share of the GPU time of a call. A claim of the worker."""
+
+    name: str
+    kind: Literal["cuda_raw", "ptx", "cutlass", "triton", "library", "eager", "memory"]
+    launches: float  # a call
+    gpu_share: float  # 0..1
+    in_graph: bool = False
+
+
+class Ledger(Record):
+    """What the profiler saw of a call in one phase: a claim, to be compared between phases."""
+
+    phase: Literal["check", "stress", "timed"]
+    shape: str
+    launches: float  # kernels, memsets and copies a call
+    kernels: tuple[KernelLine, ...] = ()
+    language: str | None = None  # of the authored work, by share of GPU time
+
+
 class DeviceState(Record):
     """The measured device and its peaks as known at that time."""
 
@@ -254,6 +308,8 @@ class DeviceState(Record):
     measured_gflops: float | None = None
     load_before: float | None = None  # 1-minute load average divided by cores
     load_after: float | None = None
+    before: GpuReading | None = None
+    after: GpuReading | None = None
 
 
 class Lease(Record):
@@ -293,6 +349,7 @@ class Grade(Record):
     timings: tuple[ShapeTiming, ...] = ()
     checks: tuple[CheckResult, ...] = ()
     items: tuple[ItemMeasurement, ...] = ()
+    ledgers: tuple[Ledger, ...] = ()
     log_tail: str = ""  # what the submission printed: means nothing, kept for people
     fingerprint: Fingerprint
     started_at: datetime

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from graders.wire import DTYPES
+from graders.worker.wire import DTYPES
 
 ALIGN = 64
 GAP_BYTE = 0xFF

@@ -4,7 +4,7 @@ GraderError
 ├── SubmissionFailed   typed failure of the submission: carries a GradeResult
 └── GraderVoid         our failure: the machine, a tool, contention
 
-``graders.wire.WireBroken`` (standard library only) becomes a SubmissionFailed.
+``graders.worker.wire.WireBroken`` (standard library only) becomes a SubmissionFailed.
 """
 
 import unicodedata

@@ -48,7 +48,7 @@ _RUN_FILE = (
 class World:
     """The two folders that a worker is shown, both read-only for it."""
 
-    worker: Path  # worker.py, wire.py, adapter.py
+    worker: Path  # the files of `graders/worker`, and the task's adapter.py
     submission: Path
     isolation: str  # "bubblewrap" or "process"
     packages: tuple[str, ...]  # importable beside the standard library
@@ -78,7 +78,7 @@ def world(
         worker, copied = root / "worker", root / "submission"
         worker.mkdir()
         copied.mkdir()
-        for source in (HERE / "worker.py", HERE / "wire.py"):
+        for source in worker_files():
             shutil.copyfile(source, worker / source.name)
         shutil.copyfile(adapter, worker / "adapter.py")
         if submission is not None:
@@ -115,6 +115,11 @@ def changed_world(place: World, file: str, appended: str) -> Iterator[World]:
         shutil.rmtree(root, ignore_errors=True)
 
 
+def worker_files() -> list[Path]:
+    """Our own code that a worker runs, and may read."""
+    return sorted(path for path in (HERE / "worker").iterdir() if path.suffix in (".py", ".cu"))
+
+
 def submission_files(folder: Path) -> list[tuple[str, Path]]:
     """Regular files of a submission, sorted; links, devices and sockets are never followed."""
     found: list[tuple[str, Path]] = []
@@ -147,7 +152,7 @@ def start(
 
     def argv(toolchain: Toolchain, site: str, root: Path) -> list[str]:
         options = json.dumps({"fd": fd, "site": [site]})
-        return [toolchain.python, "-I", "-S", "-u", str(root / "worker" / "worker.py"), options]
+        return [toolchain.python, "-I", "-S", "-u", str(root / "worker" / "main.py"), options]
 
     return _start(place, argv, _limits(memory_bytes), device, (fd,))
 

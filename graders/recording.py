@@ -27,7 +27,16 @@ _CHECKS = (
     *("items", "selftest", "candidate", "entry", "sources", "language", "failures"),
 )
 _TIMING = ("timing", "machine", "trusted_noop", "trusted_ceiling")
-_BOTH = ("worker", "wire", "referee", "buffers", "processes", "holding", "launch", "printed")
+_BOTH = (
+    "worker/main",
+    "worker/wire",
+    "referee",
+    "buffers",
+    "processes",
+    "holding",
+    "launch",
+    "printed",
+)
 
 
 @dataclass

@@ -25,7 +25,7 @@ from graders.errors import GraderVoid, SubmissionFailed
 from graders.holding import Holding
 from graders.launch import World
 from graders.printed import Tail
-from graders.wire import WireBroken, discard, receive_frame, send_frame
+from graders.worker.wire import WireBroken, discard, receive_frame, send_frame
 from transcripts.words import GradeResult
 
 START_S = 30.0
@@ -122,7 +122,7 @@ class WorkerSession:
         """One call, on fresh memory, or (None) again on that of the last call.
 
         A stopped worker is let go after the clock has started. ``how`` is what a ``call`` frame
-        may say beside (see ``graders.wire``).
+        may say beside (see ``graders.worker.wire``).
         """
         if fresh is not None:
             self._release()

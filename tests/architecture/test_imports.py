@@ -112,9 +112,9 @@ def test_no_module_is_named_for_nothing() -> None:
 def test_the_import_rule_sees_a_forbidden_import(tmp_path: Path) -> None:
     bad = tmp_path / "bad.py"
     bad.write_text(
-        "def f():\n    from orchestrator.session import Session\n    import graders.wire\n"
+        "def f():\n    from orchestrator.session import Session\n    import graders.worker.wire\n"
     )
-    assert imports(bad) == {"orchestrator.session.Session", "graders.wire"}
+    assert imports(bad) == {"orchestrator.session.Session", "graders.worker.wire"}
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

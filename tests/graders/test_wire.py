@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from graders import wire
-from graders.wire import WireBroken, receive_frame, send_frame
+from graders.worker import wire
+from graders.worker.wire import WireBroken, receive_frame, send_frame
 
 
 @pytest.fixture

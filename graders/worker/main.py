@@ -1,9 +1,9 @@
 """The worker: calls one submission for the referee, with no authority over anything.
 
-Copied, together with ``wire.py`` and the task's ``adapter.py``, into a folder of its own and run as
-``python -I -S worker.py <json>``; standard library and NumPy only (torch only when the device is a
-GPU). It shares its process with the submission, so all that it says is a claim: the referee trusts
-only lengths, times and bytes that it has read itself.
+Copied, together with the files beside it and the task's ``adapter.py``, into a folder of its own
+and run as ``python -I -S main.py <json>``; standard library and NumPy only (torch only when the
+device is a GPU). It shares its process with the submission, so all that it says is a claim: the
+referee trusts only lengths, times and bytes that it has read itself.
 
 Memory: the input memfd is mapped shared and writable, so that a submission which changes its inputs
 is seen by the referee. Outputs are copied into the output memfd before the answer is sent, which
@@ -31,6 +31,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - path
 
 Frame = dict[str, Any]
 ALIGN = 64
+EXTRAS = {"pace": "pacer", "events": "pacer", "profile": "profiling", "probe": "probing"}
+"""Steps that live in files of their own, each a function ``op(worker, frame) -> frame``."""
 
 
 class Refused(Exception):
@@ -129,13 +131,21 @@ class Worker:
         while True:
             frame, self.fds = self.wire.receive_frame(self.sock)
             try:
-                answer = steps[frame["op"]](frame)
+                step = steps.get(frame["op"]) or self.step_beside(frame["op"])
+                answer = step(frame)
             except Refused as refused:
                 answer = describe(refused)
             finally:
                 for fd in self.fds:
                     os.close(fd)
             self.wire.send_frame(self.sock, answer)
+
+    def step_beside(self, op: str) -> Callable[[Frame], Frame]:
+        """A step of one of the files beside this one, loaded when it is first asked for."""
+        name = f"_referee_{EXTRAS[op]}"
+        module = sys.modules.get(name) or load(os.path.join(HERE, f"{EXTRAS[op]}.py"), name)  # noqa: PTH118
+        step: Callable[[Any, Frame], Frame] = getattr(module, op)
+        return lambda frame: step(self, frame)
 
     def build(self, frame: Frame) -> Frame:
         """Import the adapter and the submission, and resolve the entries."""

@@ -99,11 +99,11 @@ class WorkerSession:
             file = launch.shown(self._place) / entry.file
             frame |= {"folder": str(file.parent), "file": str(file)}
             frame |= {"names": dict(entry.names), "absent": list(entry.absent)}
-        self._ask(frame, s)
+        self.ask(frame, s)
 
     def setup(self, params: Mapping[str, Any], s: float) -> None:
         """Begin a new sequence of calls."""
-        self._ask({"op": "setup", "params": dict(params)}, s)
+        self.ask({"op": "setup", "params": dict(params)}, s)
 
     def overwrite(self, inputs: Mapping[str, np.ndarray], room: int) -> bool:
         """New content in the memory of the last call; False when it does not fit there."""
@@ -135,7 +135,7 @@ class WorkerSession:
         frame: dict[str, Any] = {"op": "call", "n": self._calls, "room": memory.outputs.size}
         frame |= {"inputs": list(memory.placed.leaves), **(how or {})}
         started = time.perf_counter_ns()
-        answer = self._ask(frame, s, fds)
+        answer = self.ask(frame, s, fds)
         if self._place.is_confined and memory.outputs.size > COPY_BYTES:
             elapsed = self.hold() - started
             outputs = self._copies(answer, memory)
@@ -231,13 +231,25 @@ class WorkerSession:
         self._holding = Holding(self._popen.pid, self._launchers, self._core)
         return line[-1]
 
-    def _ask(self, frame: dict[str, Any], s: float, fds: tuple[int, ...] = ()) -> dict[str, Any]:
-        deadline = time.monotonic() + s
-        if self._deadline is not None:
-            deadline = min(deadline, self._deadline)
+    def ask(self, frame: dict[str, Any], s: float, fds: tuple[int, ...] = ()) -> dict[str, Any]:
+        """Send a frame and wait for its answer. Raises SubmissionFailed."""
+        self.begin(frame, fds)
+        return self.finish(frame, s)
+
+    def begin(self, frame: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
+        """Send a frame to a worker that is let run."""
         self._holding.let_go()
         try:
             send_frame(self._sock, frame, fds)
+        except WireBroken as error:
+            raise self._broken(error) from error
+
+    def finish(self, frame: dict[str, Any], s: float) -> dict[str, Any]:
+        """Wait for the answer to a frame. Raises SubmissionFailed."""
+        deadline = time.monotonic() + s
+        if self._deadline is not None:
+            deadline = min(deadline, self._deadline)
+        try:
             answer, unasked = receive_frame(self._sock, deadline)
         except WireBroken as error:
             raise self._broken(error) from error
@@ -249,6 +261,12 @@ class WorkerSession:
         if answer.get("ok") != frame["op"] or answer.get("n") != frame.get("n"):
             raise self._forged(f"a forged answer to `{frame['op']}`: {reprlib.repr(answer)}")
         return answer
+
+    def has_answered(self) -> bool:
+        """True when something has come that `finish` would read."""
+        waiting = select.poll()  # `select` refuses descriptors beyond 1024
+        waiting.register(self._sock, select.POLLIN)
+        return bool(waiting.poll(0))
 
     def _broken(self, error: WireBroken) -> SubmissionFailed:
         self.usable = False
@@ -264,9 +282,7 @@ class WorkerSession:
 
     def _refuse_unasked(self) -> None:
         """A frame that nobody asked for was written by the submission."""
-        waiting = select.poll()  # `select` refuses descriptors beyond 1024
-        waiting.register(self._sock, select.POLLIN)
-        if waiting.poll(0):
+        if self.has_answered():
             try:
                 frame, fds = receive_frame(self._sock, time.monotonic() + 1)
             except WireBroken as error:

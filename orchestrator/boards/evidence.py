@@ -8,11 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from orchestrator.boards.counting import counting
 from orchestrator.boards.states import BoardState, board_state
 from transcripts.records import Attempt, Audit, Grade
 from transcripts.words import GradeResult, Verdict
-
-_NOT_MEASURED = frozenset({GradeResult.VOID, GradeResult.UNSUPPORTED})
 
 
 @dataclass(frozen=True)
@@ -135,30 +134,13 @@ def _short(digest: str | None) -> str:
 
 
 def _counting(grades: Sequence[Grade], attempt: Attempt, terms: Terms) -> Grade | None:
-    """The latest isolated grade under these terms; a measured one before a void one, full before
-    quick, so that neither a later outage nor a shorter look hides a measurement."""
-    fitting = [
-        g
-        for g in _of_version(grades, attempt, terms)
-        if g.mode == "isolated" and g.device.hardware == terms.hardware
-    ]
-    newest = max(
-        fitting,
-        key=lambda g: (g.result not in _NOT_MEASURED, g.tier == "full", _age(g)),
-        default=None,
-    )
-    timed = max((g for g in fitting if g.timings), key=_age, default=None)
-    if newest and timed and newest.result is GradeResult.PASS and not newest.timings:
-        return _with_timings(newest, timed)
-    return newest
-
-
-def _with_timings(grade: Grade, timed: Grade) -> Grade:
-    """A regrade of correctness alone keeps the figures of the last timed one."""
-    figures = {item.item: item for item in timed.items if item.measurable}
-    items = (item if item.measurable else figures.get(item.item, item) for item in grade.items)
-    return grade.model_copy(
-        update={"timings": timed.timings, "device": timed.device, "items": tuple(items)}
+    """The isolated grade under these terms that counts; see `orchestrator.boards.counting`."""
+    return counting(
+        [
+            g
+            for g in _of_version(grades, attempt, terms)
+            if g.mode == "isolated" and g.device.hardware == terms.hardware
+        ]
     )
 
 

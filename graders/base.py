@@ -23,6 +23,7 @@ class GradeRequest:
     attempt_seal: str | None = None
     correctness_only: bool = False
     shown_as: str = ""  # what a person calls the submission, where the folder is a copy
+    only: str = ""  # "GROUP" or "GROUP/SHAPE": these cases alone, no probes, no timing
 
 
 @dataclass(frozen=True)

@@ -78,11 +78,7 @@ class Candidate:
 def candidate_of(request: GradeRequest) -> Iterator[Candidate]:
     """The submission in a world of its own. Raises SubmissionFailed, GraderVoid, TaskError."""
     task = request.task
-    if not launch.submission_files(request.submission):
-        raise SubmissionFailed(GradeResult.EMPTY, "no file was handed in")
-    entry = find_entry(task, request.submission)
-    if entry is None:
-        raise SubmissionFailed(GradeResult.IMPORT, _no_entry(request))
+    entry = entry_of(request)
     reference = load_reference(task)
     adapter = task.folder / "public" / "adapter.py"
     packages = task.allowed_packages
@@ -91,6 +87,16 @@ def candidate_of(request: GradeRequest) -> Iterator[Candidate]:
     deadline = time.monotonic() + task.limits.total_s
     with launch.world(adapter, request.submission, request.isolation, packages) as place:
         yield Candidate(task, reference, place, entry, request.device, deadline)
+
+
+def entry_of(request: GradeRequest) -> Entry:
+    """Where the submission's callables are. Raises SubmissionFailed: ``empty`` or ``import``."""
+    if not launch.submission_files(request.submission):
+        raise SubmissionFailed(GradeResult.EMPTY, "no file was handed in")
+    entry = find_entry(request.task, request.submission)
+    if entry is None:
+        raise SubmissionFailed(GradeResult.IMPORT, _no_entry(request))
+    return entry
 
 
 def _no_entry(request: GradeRequest) -> str:

@@ -6,6 +6,7 @@ A case that ends its worker is that case's failure: the next one gets a fresh wo
 ``MAX_WORKERS``; what is left then counts as failed.
 """
 
+import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
@@ -14,7 +15,7 @@ from graders import failures
 from graders.buffers import room_for
 from graders.candidate import Arrays, Candidate, number
 from graders.closeness import Closeness, compare_all
-from graders.errors import SubmissionFailed, readable
+from graders.errors import GraderVoid, SubmissionFailed, readable
 from graders.referee import Answer, WorkerSession
 from tasks.case import Case
 from tasks.loader import load_cases
@@ -68,6 +69,24 @@ def plan(candidate: Candidate, seed: str, tier: str) -> Iterator[Case]:
     yield from nominal(candidate, seed, NOMINAL_SEEDS[tier])
     kind: Literal["cpu", "cuda"] = "cpu" if candidate.device == "cpu" else "cuda"
     yield from load_cases(candidate.task, kind)(number(f"{seed}/cases"), tier)
+
+
+def only(cases: Iterable[Case], wanted: str) -> Iterator[Case]:
+    """Those of a group, or of a group's shape or item (``GROUP/SHAPE``).
+
+    Raises GraderVoid when the plan has none of them.
+    """
+    known: dict[str, None] = {}
+    found = False
+    for case in cases:
+        names = (case.group, f"{case.group}/{case.name}", f"{case.group}/{case.item or case.group}")
+        known |= dict.fromkeys(names[:2])
+        if wanted in names:
+            found = True
+            yield case
+    if not found:
+        near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.3) or list(known)[:3]
+        raise GraderVoid(f"the plan has no case `{wanted}`; it has for example {', '.join(near)}")
 
 
 def nominal(candidate: Candidate, seed: str, count: int) -> Iterator[Case]:

@@ -24,10 +24,15 @@ _CUDA_KERNEL = re.compile(r"__global__\s+\w")
 
 def examine(candidate: Candidate) -> str:
     """The language. Raises SubmissionFailed for what the task forbids."""
-    files = closure(candidate.place.submission, candidate.entry)
-    refuse_forbidden(candidate.task, files)
-    spoken = language(files, candidate.device)
-    refuse_language(candidate.task, spoken)
+    task, entry = candidate.task, candidate.entry
+    return examine_files(task, closure(candidate.place.submission, entry), candidate.device)
+
+
+def examine_files(task: Task, files: list[SourceFile], device: str) -> str:
+    """`examine`, of an import closure that has been read."""
+    refuse_forbidden(task, files)
+    spoken = language(files, device)
+    refuse_language(task, spoken)
     return spoken
 
 

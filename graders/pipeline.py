@@ -23,9 +23,10 @@ from datetime import UTC, datetime
 from graders import failures, items, machine, probes, public
 from graders.base import GradeRequest, PublicReport
 from graders.candidate import Candidate, candidate_of
-from graders.correctness import plan, run_cases
+from graders.correctness import only, plan, run_cases
 from graders.errors import GraderVoid, SubmissionFailed
 from graders.language import examine
+from graders.preparing import Prepared, prepare
 from graders.recording import Gathered, Measurement, record
 from graders.roofline import least_ms, peaks, work
 from graders.timing import CONTENDED, SPOILT, ShapeSamples, time_shapes, turn_name
@@ -55,7 +56,11 @@ _ENDS_IT = frozenset(
 class RefereeGrader:
     """The grader of CPU and CUDA tasks; see `graders.base.Grader`."""
 
-    def grade(self, request: GradeRequest) -> Grade:
+    def prepare(self, request: GradeRequest) -> Prepared:
+        """What can be done before the submission's turn, beside another's grade; see there."""
+        return prepare(request)
+
+    def grade(self, request: GradeRequest, prepared: Prepared | None = None) -> Grade:
         """Measure. What a submission does is in the grade; our own failures make it ``void``."""
         started, clock = datetime.now(UTC), time.monotonic()
         seed = request.seed or secrets.token_hex(16)
@@ -63,7 +68,7 @@ class RefereeGrader:
         found = Gathered()
         try:
             request = replace(request, device=machine.resolved(request.device))
-            _measure(request, seed, found)
+            _measure(request, seed, found, prepared)
         except SubmissionFailed as failure:
             found.fail(failure.result, str(failure))
         except (GraderVoid, SandboxError, TaskError) as error:
@@ -87,15 +92,20 @@ class RefereeGrader:
         return public.report(request, public.bench)
 
 
-def _measure(request: GradeRequest, seed: str, found: Gathered) -> None:
+def _measure(request: GradeRequest, seed: str, found: Gathered, prepared: Prepared | None) -> None:
     task = request.task
     rubric = load_rubric(task) if (task.folder / "sealed" / "rubric.toml").is_file() else None
     try:
+        if prepared is not None:
+            prepared.check()
         with candidate_of(request) as candidate:
             found.language = examine(candidate)
-            found.correctness = run_cases(candidate, plan(candidate, seed, request.tier))
+            cases = plan(candidate, seed, request.tier)
+            found.correctness = run_cases(
+                candidate, only(cases, request.only) if request.only else cases
+            )
             found.fail(*found.correctness.verdict)
-            if found.result not in _ENDS_IT:
+            if found.result not in _ENDS_IT and not request.only:
                 _probes(candidate, seed, found)
                 if not request.correctness_only:
                     _performance(candidate, request, rubric, found)

@@ -150,4 +150,5 @@ def _reproduce(request: GradeRequest, seed: str) -> str:
     target = request.attempt_id or request.shown_as or str(request.submission)
     words = ["python", "-m", "orchestrator", "grade", "--explain", target]
     words += [] if request.attempt_id else ["--task", request.task.name]
+    words += ["--only", request.only] if request.only else []
     return shlex.join([*words, "--tier", request.tier, "--seed", seed])

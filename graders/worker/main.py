@@ -10,7 +10,7 @@ is seen by the referee. Outputs are copied into the output memfd before the answ
 is inside the referee's clock: an object that computes lazily does so there.
 """
 
-import importlib
+import gc
 import importlib.util
 import json
 import mmap
@@ -67,69 +67,33 @@ def strided(buffer: Any, leaf: Frame) -> Any:
     return np.ndarray(shape, dtype, buffer=buffer, offset=leaf["offset"], strides=leaf["strides"])
 
 
-class HostArrays:
-    """CPU tasks: inputs are views of the mapping, outputs anything NumPy can read."""
-
-    def put(self, array: Any) -> Any:
-        """The input as the submission gets it."""
-        return array
-
-    def fetch(self, value: Any) -> Any:
-        """The output as a host array."""
-        return np.ascontiguousarray(np.asarray(value)).reshape(np.shape(value))
-
-    def synchronise(self) -> None:
-        """Nothing runs asynchronously."""
-
-
-class CudaArrays:
-    """GPU tasks: the same arrays as CUDA tensors."""
-
-    def __init__(self) -> None:
-        self.torch = importlib.import_module("torch")
-
-    def put(self, array: Any) -> Any:
-        """Copy one input to the device; strides are kept."""
-        torch = self.torch
-        host = torch.from_numpy(array)
-        held = torch.empty_strided(host.shape, host.stride(), dtype=host.dtype, device="cuda")
-        return held.copy_(host)
-
-    def fetch(self, value: Any) -> Any:
-        """Copy one output back; bfloat16 as its raw bits."""
-        torch = self.torch
-        host = torch.as_tensor(value).detach().contiguous().cpu()
-        return (host.view(torch.uint16) if host.dtype == torch.bfloat16 else host).numpy()
-
-    def synchronise(self) -> None:
-        """Wait for the device."""
-        self.torch.cuda.synchronize()
-
-
 class Worker:
     """Answers the referee's frames."""
 
-    def __init__(self, sock: socket.socket, wire: ModuleType) -> None:
-        self.sock, self.wire = sock, wire
+    def __init__(self, ends: tuple[socket.socket, int], wire: ModuleType, kinds: ModuleType):
+        self.questions, self.answers = ends
+        self.wire, self.kinds = wire, kinds
         self.adapter: Any = None
         self.entries: Any = None
         self.state: Any = None
-        self.arrays: Any = HostArrays()
+        self.arrays: Any = kinds.HostArrays()
         self.outputs: tuple[str, ...] = ()
+        self.written: dict[str, str] = {}  # output -> the input that holds it after the call
         self.fds: list[int] = []
         self.maps: tuple[mmap.mmap, mmap.mmap] | None = None
         self.views: dict[str, Any] = {}
+        self.keys: dict[str, str] = {}  # of each input, that of its view
 
     def serve(self) -> None:
         """Answer until the process is killed."""
-        self.wire.send_frame(self.sock, {"ok": "ready", "pid": os.getpid()})
+        self.wire.send_answer(self.answers, {"ok": "ready", "pid": os.getpid()})
         steps: dict[str, Callable[[Frame], Frame]] = {
             "build": self.build,
             "setup": self.setup,
             "call": self.call,
         }
         while True:
-            frame, self.fds = self.wire.receive_frame(self.sock)
+            frame, self.fds = self.wire.receive_question(self.questions)
             try:
                 step = steps.get(frame["op"]) or self.step_beside(frame["op"])
                 answer = step(frame)
@@ -138,7 +102,7 @@ class Worker:
             finally:
                 for fd in self.fds:
                     os.close(fd)
-            self.wire.send_frame(self.sock, answer)
+            self.wire.send_answer(self.answers, answer)
 
     def step_beside(self, op: str) -> Callable[[Frame], Frame]:
         """A step of one of the files beside this one, loaded when it is first asked for."""
@@ -150,9 +114,10 @@ class Worker:
     def build(self, frame: Frame) -> Frame:
         """Import the adapter and the submission, and resolve the entries."""
         self.outputs = tuple(frame["outputs"])
+        self.written = dict(frame.get("written", {}))
         try:
             if frame["device"] != "cpu":
-                self.arrays = CudaArrays()
+                self.arrays = self.kinds.CudaArrays()
             self.adapter = load(os.path.join(HERE, "adapter.py"), "_referee_adapter")  # noqa: PTH118
             found: dict[str, Any] = {}
             if frame["file"]:
@@ -178,41 +143,69 @@ class Worker:
 
     def call(self, frame: Frame) -> Frame:
         """Run one call and copy its outputs. Without descriptors the last mapping is used again."""
-        if self.fds:
-            self.views, self.maps = {}, (_mapped(self.fds[0]), _mapped(self.fds[1]))
-        assert self.maps is not None
-        inputs = {leaf["name"]: self._input(leaf) for leaf in frame["inputs"]}
+        inputs = self.inputs(frame)
         if frame.get("dirty") is not None:
-            _dirty_the_heap(frame["room"], frame["dirty"])
-        try:
-            result = self.adapter.run(self.entries, self.state, inputs)
-            self.arrays.synchronise()
-        except BaseException as error:
-            raise Refused("call", error) from error
-        try:
-            names = [*self.outputs]
-            if frame.get("extras"):
-                names += [name for name in result if name not in names]
-            leaves = self._copy_out(result, names, frame["room"])
-        except BaseException as error:
-            raise Refused("output", error) from error
+            self.arrays.dirty(frame.get("sizes", [frame["room"]]), frame["dirty"])
+        result = self.run(inputs, self.arrays.synchronise)
+        leaves = self.copied(result, frame)
         if frame.get("scribble"):
-            _scribble(result)
+            self._scribble(result)
+        if frame.get("watch"):
+            self.arrays.write_back()
         return {"ok": "call", "n": frame["n"], "outputs": leaves}
 
+    def inputs(self, frame: Frame) -> dict[str, Any]:
+        """The inputs of a call: the same objects again for the same leaves of the same mapping."""
+        if self.fds:
+            self.maps = (_mapped(self.fds[0]), _mapped(self.fds[1]))
+        if self.fds or frame.get("recycle"):
+            self.views = {}
+            self.arrays.forget()
+        if frame.get("recycle"):
+            gc.collect()  # so that objects and addresses are handed out again
+        return {leaf["name"]: self._input(leaf) for leaf in frame["inputs"]}
+
     def _input(self, leaf: Frame) -> Any:
-        """The same object again for the same leaf of the same mapping."""
         key = json.dumps(leaf)
         if key not in self.views:
             assert self.maps is not None
             self.views[key] = strided(self.maps[0], leaf)
-        return self.arrays.put(self.views[key])
+        self.keys[leaf["name"]] = key
+        return self.arrays.put(self.views[key], key)
 
-    def _copy_out(self, result: Any, names: list[str], room: int) -> list[Frame]:
+    def run(self, inputs: dict[str, Any], wait: Callable[[], None]) -> Any:
+        """One call of the submission, and what the caller waits for then."""
+        try:
+            result = self.adapter.run(self.entries, self.state, inputs)
+            wait()
+        except BaseException as error:
+            raise Refused("call", error) from error
+        return result
+
+    def leaf(self, result: Any, name: str) -> Any:
+        """An output by its path, or the input that the task declares to be that output."""
+        if name in self.written:
+            return self.arrays.after(self.keys[self.written[name]])
+        alone = len(self.outputs) - len(self.written) == 1
+        return self.kinds.leaf(result, name, alone=alone)
+
+    def copied(self, result: Any, frame: Frame, begin: int = 0, under: str = "") -> list[Frame]:
+        """Copy the outputs behind ``begin`` bytes, each called ``under`` and its path."""
+        try:
+            names = [*self.outputs]
+            if frame.get("extras"):
+                names += [name for name in self.kinds.paths(result) if name not in names]
+            return self._copy_out(result, names, frame["room"], begin, under)
+        except BaseException as error:
+            raise Refused("output", error) from error
+
+    def _copy_out(
+        self, result: Any, names: list[str], room: int, offset: int, under: str
+    ) -> list[Frame]:
         assert self.maps is not None
-        leaves, offset = [], 0
+        leaves = []
         for name in names:
-            value = result[name]
+            value = self.leaf(result, name)
             host = self.arrays.fetch(value)
             if str(host.dtype) not in self.wire.DTYPES:
                 raise TypeError(f"output {name!r} holds {host.dtype}, which is no plain number")
@@ -221,42 +214,30 @@ class Worker:
                 raise OverflowError(f"output {name!r} is {told}: beyond the room of {room} bytes")
             target = np.ndarray(host.shape, host.dtype, buffer=self.maps[1], offset=offset)
             target[...] = host
-            kind = f"{type(value).__module__}.{type(value).__qualname__}"
-            leaves.append(
-                {
-                    "name": name,
-                    "dtype": str(host.dtype),
-                    "shape": list(host.shape),
-                    "offset": offset,
-                }
-                | {"type": kind, "aliases": self._aliases(host)}
-            )
+            placed = {"dtype": str(host.dtype), "shape": list(host.shape), "offset": offset}
+            leaves.append({"name": under + name, **placed, **self._claims(name, value)})
             offset += -(-host.nbytes // ALIGN) * ALIGN
         return leaves
 
-    def _aliases(self, host: Any) -> bool:
-        return any(np.may_share_memory(host, view) for view in self.views.values())
+    def _claims(self, name: str, value: Any) -> Frame:
+        """What only this side can see of an output."""
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
+        aliases = name not in self.written and self.arrays.aliases(value)
+        return {"type": kind, "holds": str(getattr(value, "dtype", "")), "aliases": aliases}
+
+    def _scribble(self, result: Any) -> None:
+        """Overwrite what the submission returned: it may not keep it as its own truth."""
+        for name in self.outputs:
+            try:
+                self.leaf(result, name)[...] = 77
+            except (TypeError, ValueError, IndexError, RuntimeError):
+                continue  # read-only or scalar outputs cannot be kept and overwritten either
 
 
 def _mapped(fd: int) -> mmap.mmap:
     """The whole memfd, pages in place: first-touch faults are no part of a kernel's time."""
     size = os.fstat(fd).st_size
     return mmap.mmap(fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
-
-
-def _dirty_the_heap(size: int, byte: int) -> None:
-    """Leave blocks of ``byte`` on the heap for a careless ``np.empty`` to find."""
-    blocks = [np.full(max(size >> shift, 1), byte, np.uint8) for shift in range(4)]
-    del blocks
-
-
-def _scribble(result: Any) -> None:
-    """Overwrite what the submission returned: it may not keep it as its own truth."""
-    for value in result.values():
-        try:
-            value[...] = 77
-        except (TypeError, ValueError, IndexError):
-            continue  # read-only or scalar outputs cannot be kept and overwritten either
 
 
 def describe(refused: Refused) -> Frame:
@@ -275,8 +256,14 @@ def describe(refused: Refused) -> Frame:
 
 def main() -> None:
     """Serve one submission."""
-    wire = load(os.path.join(HERE, "wire.py"), "_referee_wire")  # noqa: PTH118
-    Worker(socket.socket(fileno=OPTIONS["fd"]), wire).serve()
+    wire, kinds = (
+        load(os.path.join(HERE, f"{name}.py"), f"_referee_{name}")  # noqa: PTH118
+        for name in ("wire", "arrays")
+    )
+    for fd in (OPTIONS["questions"], OPTIONS["answers"]):
+        os.set_inheritable(fd, False)  # compilers that the submission starts get neither
+    ends = socket.socket(fileno=OPTIONS["questions"]), OPTIONS["answers"]
+    Worker(ends, wire, kinds).serve()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,179 @@
+"""Inputs as a submission gets them and outputs as it gives them, on a CPU and on a GPU.
+
+Leaves of outputs have paths: ``y`` is a key of a returned dict, ``1`` a place in a returned tuple,
+``state.k`` a key or place one level down. A lone array is the one leaf that the task declares.
+"""
+
+import importlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+BLOCKS = 6  # of each size that are dirtied: allocators hand the latest out first
+SEGMENT = 2 << 20  # bytes of the segments that torch cuts its small blocks from
+SEGMENTS = 4
+MOST_DIRT = 64 << 20  # bytes of a block of which there is only one
+
+
+def leaf(result: Any, path: str, *, alone: bool) -> Any:
+    """What lies at ``path`` of a result; ``alone`` when the task declares no other leaf.
+
+    Raises LookupError where there is nothing.
+    """
+    if isinstance(result, dict):
+        if path in result:
+            return result[path]
+        head, _, rest = path.partition(".")
+        if not rest:
+            raise KeyError(f"no output {path!r}")
+        return leaf(result[head], rest, alone=False)
+    if isinstance(result, (tuple, list)) and path.partition(".")[0].isdigit():
+        head, _, rest = path.partition(".")
+        return leaf(result[int(head)], rest, alone=False) if rest else result[int(head)]
+    if alone and result is not None:
+        return result
+    raise LookupError(f"no output {path!r} in a {type(result).__name__}")
+
+
+def paths(result: Any) -> Iterator[str]:
+    """The paths of all leaves of a result, two levels at most."""
+    for name, value in _items(result):
+        below = [f"{name}.{part}" for part, _ in _items(value)]
+        yield from below or [name]
+
+
+def _items(result: Any) -> list[tuple[str, Any]]:
+    if isinstance(result, dict):
+        return [(str(name), value) for name, value in result.items()]
+    if isinstance(result, (tuple, list)):
+        return [(str(n), value) for n, value in enumerate(result)]
+    return []
+
+
+def _blocks(sizes: list[int]) -> list[int]:
+    """Sizes of the blocks to dirty: each size several times, and parts of all together."""
+    parts = [sum(sizes) >> shift for shift in range(4)]
+    return [
+        max(size, 1) for size in (*parts, *sizes) for _ in range(BLOCKS if size <= MOST_DIRT else 1)
+    ]
+
+
+class HostArrays:
+    """CPU tasks: inputs are views of the mapping, outputs anything NumPy can read."""
+
+    def __init__(self) -> None:
+        self._given: dict[str, Any] = {}
+
+    def put(self, array: Any, key: str = "") -> Any:
+        """The input as the submission gets it: the same object again for the same key."""
+        self._given[key] = array
+        return array
+
+    def forget(self) -> None:
+        """Let go of the inputs given so far, so that their objects can be used again."""
+        self._given = {}
+
+    def after(self, key: str) -> Any:
+        """An input as it is now."""
+        return self._given[key]
+
+    def write_back(self) -> None:
+        """Let the referee see what became of the inputs: here it reads their very memory."""
+
+    def fetch(self, value: Any) -> Any:
+        """The output as a host array."""
+        return np.ascontiguousarray(np.asarray(value)).reshape(np.shape(value))
+
+    def aliases(self, value: Any) -> bool:
+        """Whether an output lies in the memory of an input."""
+        held = value if isinstance(value, np.ndarray) else np.asarray(value)
+        return any(np.may_share_memory(held, array) for array in self._given.values())
+
+    def dirty(self, sizes: list[int], byte: int) -> None:
+        """Leave blocks of ``byte`` on the heap for a careless ``np.empty`` to find."""
+        blocks = [np.full(size, byte, np.uint8) for size in _blocks(sizes)]
+        del blocks
+
+    def synchronise(self) -> None:
+        """Nothing runs asynchronously."""
+
+    def joined(self) -> None:
+        """Nothing runs asynchronously."""
+
+
+class CudaArrays:
+    """GPU tasks: the same arrays as CUDA tensors."""
+
+    device = "cuda"
+
+    def __init__(self) -> None:
+        self.torch = torch = importlib.import_module("torch")
+        self._given: dict[str, tuple[Any, Any, Any]] = {}
+        bits = {"bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
+        self._bits = {getattr(torch, raw): getattr(torch, as_) for raw, as_ in bits.items()}
+
+    def put(self, array: Any, key: str = "") -> Any:
+        """Copy one input to the device; strides are kept.
+
+        For the same key it is the same tensor again, overwritten in a way that leaves its address
+        and its version counter as they were (``data`` counts apart).
+        """
+        torch = self.torch
+        host = torch.from_numpy(array)
+        if key in self._given:
+            _, held, ours = self._given[key]
+        else:
+            held = torch.empty_strided(
+                host.shape, host.stride(), dtype=host.dtype, device=self.device
+            )
+            ours = held.data  # over the same memory, whatever becomes of `held`
+        ours.copy_(host)
+        self._given[key] = (array, held, ours)
+        return held
+
+    def forget(self) -> None:
+        """Free the inputs given so far; the allocator hands their addresses out again."""
+        self._given = {}
+
+    def after(self, key: str) -> Any:
+        """An input as it is now."""
+        return self._given[key][2]
+
+    def write_back(self) -> None:
+        """Copy the inputs back to where they came from: the referee sees what changed."""
+        for array, _, ours in self._given.values():
+            array[...] = ours.cpu().numpy()
+
+    def fetch(self, value: Any) -> Any:
+        """Copy one output back, on the current stream; types that NumPy lacks as their raw bits."""
+        torch = self.torch
+        host = torch.as_tensor(value).detach().contiguous().cpu()
+        return (host.view(self._bits[host.dtype]) if host.dtype in self._bits else host).numpy()
+
+    def aliases(self, value: Any) -> bool:
+        """Whether an output lies in the storage of an input."""
+        if not isinstance(value, self.torch.Tensor) or not value.numel():
+            return False
+        at = value.untyped_storage().data_ptr()
+        return any(at == ours.untyped_storage().data_ptr() for _, _, ours in self._given.values())
+
+    def dirty(self, sizes: list[int], byte: int) -> None:
+        """Fill what the caching allocator will hand out: it gives back what it held before."""
+        torch = self.torch
+        torch.cuda.empty_cache()
+        wanted = [*sizes, *[SEGMENT // 2] * SEGMENTS]
+        blocks = [
+            torch.full((size,), byte, dtype=torch.uint8, device=self.device)
+            for size in _blocks(wanted)
+        ]
+        torch.cuda.synchronize()
+        del blocks
+
+    def synchronise(self) -> None:
+        """Wait for the device."""
+        self.torch.cuda.synchronize()
+
+    def joined(self) -> None:
+        """Wait for the stream that is current, as a caller does who reads the output on it."""
+        self.torch.cuda.current_stream().synchronize()

@@ -8,7 +8,7 @@ what the referee sees                                  word
 ``setup`` or ``call`` answered by an exception         crash (memory, import, build as above)
 an output that cannot be copied, or exceeds its room   wrong
 silence past the deadline                              timeout
-the process ended or closed its socket                 crash
+the process ended or closed its pipe                   crash
 a frame that is none, was not asked for, or lies       tampered
 =====================================================  ==========
 """
@@ -41,7 +41,7 @@ _BY_EXCEPTION = {
 def ending(code: int | None) -> str:
     """How a process that did not answer ended. Jails report a signal as 128 + its number."""
     if code is None:
-        return "it closed its socket to the referee and lives on"
+        return "it closed its pipe to the referee and lives on"
     number = -code if code < 0 else code - 128
     if number > 0 and number in {s.value for s in signal.Signals}:
         return f"killed by {signal.Signals(number).name} before it answered"

@@ -4,7 +4,6 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import stat
 import subprocess
 import tempfile
@@ -142,19 +141,18 @@ def _open_to_readers(root: Path) -> None:
 
 
 def start(
-    place: World, memory_bytes: int, device: str, channel: socket.socket
+    place: World, memory_bytes: int, device: str, questions: int, answers: int
 ) -> subprocess.Popen[bytes]:
-    """Start a worker on ``channel``; its output is one pipe. Raises GraderVoid.
+    """Start a worker that reads one descriptor and answers on the other. Raises GraderVoid.
 
-    ``device`` is "cpu", or the UUID of the one GPU that it may use.
+    What it prints is one pipe. ``device`` is "cpu", or the UUID of the one GPU that it may use.
     """
-    fd = channel.fileno()
 
     def argv(toolchain: Toolchain, site: str, root: Path) -> list[str]:
-        options = json.dumps({"fd": fd, "site": [site]})
+        options = json.dumps({"questions": questions, "answers": answers, "site": [site]})
         return [toolchain.python, "-I", "-S", "-u", str(root / "worker" / "main.py"), options]
 
-    return _start(place, argv, _limits(memory_bytes), device, (fd,))
+    return _start(place, argv, _limits(memory_bytes), device, (questions, answers))
 
 
 def run_file(

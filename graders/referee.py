@@ -7,8 +7,6 @@ the words) and ``GraderVoid`` when no worker can be started.
 import contextlib
 import reprlib
 import secrets
-import select
-import socket
 import threading
 import time
 from collections.abc import Mapping
@@ -20,16 +18,18 @@ import numpy as np
 
 from graders import failures, launch, processes
 from graders.buffers import BadLeaf, CallMemory, layout, read_outputs
+from graders.channel import Channel
 from graders.entry import Entry
 from graders.errors import GraderVoid, SubmissionFailed
 from graders.holding import Holding
 from graders.launch import World
 from graders.printed import Tail
-from graders.worker.wire import WireBroken, discard, receive_frame, send_frame
+from graders.worker.wire import WireBroken
 from transcripts.words import GradeResult
 
 START_S = 30.0
-ENDING_S = 0.5  # for a process whose socket is closed to end
+SENDING_S = 10.0  # a worker reads what it is asked at once, but may have been stopped
+ENDING_S = 0.5  # for a process whose wire is closed to end
 COPY_BYTES = 256 << 10
 """Up to here the clock stops when the outputs have been copied. Above, copying would cost more than
 stopping every process of the worker: there it stops when all are seen stopped, and copies then.
@@ -65,9 +65,9 @@ class WorkerSession:
         self._calls = 0
         self.usable = True  # False once its answers can no longer be matched to questions
         self._log = Tail(LOG_BYTES)
-        self._sock, theirs = socket.socketpair()
-        with theirs:
-            self._popen = launch.start(place, memory_bytes, device, theirs)
+        self._channel = Channel()
+        with self._channel.of_the_worker() as ends:
+            self._popen = launch.start(place, memory_bytes, device, *ends)
         self._reader = threading.Thread(target=self._drain, daemon=True)
         self._reader.start()
         self._core = core
@@ -213,13 +213,13 @@ class WorkerSession:
         """Kill the whole tree. Idempotent."""
         launch.kill(self._popen, self._place)
         self._reader.join(timeout=5)
-        self._sock.close()
+        self._channel.close()
         self._release()
 
     def _await_ready(self) -> int:
         """Wait for the first frame, while only our own code runs in there."""
         try:
-            receive_frame(self._sock, time.monotonic() + START_S)
+            self._channel.answer(time.monotonic() + START_S)
         except WireBroken as error:
             self.close()
             raise GraderVoid(f"the worker did not start: {error}; {self.log_tail}") from error
@@ -233,29 +233,23 @@ class WorkerSession:
 
     def ask(self, frame: dict[str, Any], s: float, fds: tuple[int, ...] = ()) -> dict[str, Any]:
         """Send a frame and wait for its answer. Raises SubmissionFailed."""
-        self.begin(frame, fds)
+        self.begin(frame, fds, s)
         return self.finish(frame, s)
 
-    def begin(self, frame: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
-        """Send a frame to a worker that is let run."""
+    def begin(self, frame: dict[str, Any], fds: tuple[int, ...] = (), s: float = SENDING_S) -> None:
+        """Send a frame to a worker that is let run. Raises SubmissionFailed."""
         self._holding.let_go()
         try:
-            send_frame(self._sock, frame, fds)
+            self._channel.ask(frame, fds, self._until(s))
         except WireBroken as error:
             raise self._broken(error) from error
 
     def finish(self, frame: dict[str, Any], s: float) -> dict[str, Any]:
         """Wait for the answer to a frame. Raises SubmissionFailed."""
-        deadline = time.monotonic() + s
-        if self._deadline is not None:
-            deadline = min(deadline, self._deadline)
         try:
-            answer, unasked = receive_frame(self._sock, deadline)
+            answer = self._channel.answer(self._until(s))
         except WireBroken as error:
             raise self._broken(error) from error
-        if unasked:
-            discard(unasked)
-            raise self._forged("it sent descriptors with its answer")
         if "error" in answer:
             raise failures.raised(answer)
         if answer.get("ok") != frame["op"] or answer.get("n") != frame.get("n"):
@@ -264,9 +258,12 @@ class WorkerSession:
 
     def has_answered(self) -> bool:
         """True when something has come that `finish` would read."""
-        waiting = select.poll()  # `select` refuses descriptors beyond 1024
-        waiting.register(self._sock, select.POLLIN)
-        return bool(waiting.poll(0))
+        return self._channel.has_answer()
+
+    def _until(self, s: float) -> float:
+        """The moment ``s`` seconds from now, or the end of the whole grade."""
+        moment = time.monotonic() + s
+        return moment if self._deadline is None else min(moment, self._deadline)
 
     def _broken(self, error: WireBroken) -> SubmissionFailed:
         self.usable = False
@@ -284,10 +281,9 @@ class WorkerSession:
         """A frame that nobody asked for was written by the submission."""
         if self.has_answered():
             try:
-                frame, fds = receive_frame(self._sock, time.monotonic() + 1)
+                frame = self._channel.answer(time.monotonic() + 1)
             except WireBroken as error:
                 raise self._broken(error) from error
-            discard(fds)
             raise self._forged(f"an unasked frame: {reprlib.repr(frame)}")
 
     def _forged(self, how: str) -> SubmissionFailed:

@@ -1,26 +1,35 @@
-"""The wire between referee and worker: frames over one inherited Unix stream socket.
+"""The wire between referee and worker: questions over a socket, answers over a pipe.
 
 Standard library only, no imports from this product: the worker runs an interpreter without our
 packages and carries a copy of this file beside it.
 
 A frame is a 4-byte big-endian length, then that many bytes of JSON (an object, at most
-``MAX_HEADER_BYTES``); file descriptors travel beside it (SCM_RIGHTS, at most ``MAX_DESCRIPTORS``).
+``MAX_HEADER_BYTES``). Questions go over a Unix stream socket, where file descriptors travel beside
+them (SCM_RIGHTS, at most ``MAX_DESCRIPTORS``); the referee never reads it, and its end is shut for
+reading, so that a write of the worker's fails. Answers come over a pipe, which carries bytes and
+nothing else: no descriptor of a submission's can reach the referee.
+
 Arrays never travel in frames: they lie in memfds. A *leaf* describes one array in a memfd::
 
     {"name": "x", "dtype": "float32", "shape": [2, 3], "strides": [12, 4], "offset": 0}
 
-``strides`` and ``offset`` are bytes; a leaf of an output has no ``strides``, and may say ``type``
-and ``aliases``. NumPy has no bfloat16: it travels as its bits, ``uint16``.
+``strides`` and ``offset`` are bytes; a leaf of an output has no ``strides``, and may say ``type``,
+``holds`` (the dtype in there) and ``aliases``. Its ``name`` is a path: ``y``, ``1`` of a tuple,
+``state.k`` one level down. NumPy has no bfloat16 and no float8: they travel as their bits,
+``uint16`` and ``uint8``.
 
 Referee to worker                                         worker to referee
-``build``  folder, file, names, absent, outputs, device   ``ok``
+``build``  folder, file, names, absent, outputs, written  ``ok``
+           (output: the input that holds it), device
 ``setup``  params                                         ``ok``
 ``call``   n, inputs (leaves), room; fds: [input, output] ``ok``  n, outputs (leaves)
            or none: the memory of the last call again
 
 The worker's first frame is ``{"ok": "ready"}``. A ``call`` may say ``dirty`` (a byte to leave on
-the heap before it), ``scribble`` (overwrite the returned objects after they were copied) and
-``extras`` (copy leaves that are not declared too): the probes' part that has to run in there.
+the heap before it, in blocks of ``sizes``), ``scribble`` (overwrite the returned objects after they
+were copied), ``recycle`` (new objects over the same memory), ``watch`` (copy device inputs back, so
+that a change shows) and ``extras`` (copy leaves that are not declared too): the probes' part that
+has to run in there.
 
 Any answer may instead be ``{"error": <kind>, "bases": [...], "text": ..., "where": [...]}``, kind
 one of ``import, setup, call, output``. Whatever the worker says is a claim; the referee trusts
@@ -28,17 +37,16 @@ lengths, times and bytes that it has read itself, and nothing else.
 """
 
 import array
-import contextlib
 import json
+import os
+import select
 import socket
 import struct
-import threading
 import time
 from typing import Any
 
 MAX_HEADER_BYTES = 1 << 20
-MAX_DESCRIPTORS = 4
-CLOSING_S = 0.2
+MAX_DESCRIPTORS = 16
 _LENGTH = struct.Struct(">I")
 
 DTYPES = frozenset(
@@ -51,94 +59,107 @@ DTYPES = frozenset(
 
 
 class WireBroken(Exception):
-    """The other side closed the socket, sent what is no frame, broke a bound, or was too slow."""
+    """The other side closed its end, sent what is no frame, broke a bound, or was too slow."""
 
     def __init__(self, how: str, message: str) -> None:
         super().__init__(message)
         self.how = how  # "closed", "garbage", "oversize", "timeout"
 
 
-def send_frame(sock: socket.socket, header: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
-    """Send one frame. The descriptors stay open here; the caller closes its own."""
-    body = json.dumps(header).encode()
-    if len(body) > MAX_HEADER_BYTES or len(fds) > MAX_DESCRIPTORS:
-        raise WireBroken("oversize", f"frame of {len(body)} bytes, {len(fds)} descriptors")
-    frame = _LENGTH.pack(len(body)) + body
+def send_question(
+    sock: socket.socket,
+    header: dict[str, Any],
+    fds: tuple[int, ...] = (),
+    deadline: float | None = None,
+) -> None:
+    """Send one frame. The descriptors stay open here; the caller closes its own.
+
+    ``deadline``, here and below, is a ``time.monotonic`` moment.
+    """
+    frame = _frame(header)
+    if len(fds) > MAX_DESCRIPTORS:
+        raise WireBroken("oversize", f"a frame with {len(fds)} descriptors")
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
     try:
+        sock.settimeout(None if deadline is None else max(deadline - time.monotonic(), 0.001))
         sent = sock.sendmsg([frame], rights)
         sock.sendall(frame[sent:])
+    except TimeoutError as error:
+        raise WireBroken("timeout", "it does not read what it is asked") from error
     except OSError as error:
         raise WireBroken("closed", f"cannot send: {error}") from error
 
 
-def receive_frame(
-    sock: socket.socket, deadline: float | None = None
-) -> tuple[dict[str, Any], list[int]]:
-    """Receive one frame and its descriptors; ``deadline`` is a ``time.monotonic`` moment."""
+def receive_question(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """The worker's side of ``send_question``: the header and the descriptors, now its own."""
     fds: list[int] = []
+    (size,) = _LENGTH.unpack(_receive(sock, _LENGTH.size, fds))
+    return _header(_receive(sock, size, fds)), fds
+
+
+def send_answer(pipe: int, header: dict[str, Any]) -> None:
+    """The worker's side of ``receive_answer``."""
+    frame = memoryview(_frame(header))
+    while frame:
+        frame = frame[os.write(pipe, frame) :]
+
+
+def receive_answer(pipe: int, deadline: float) -> dict[str, Any]:
+    """Read one frame from a non-blocking pipe; never more, and never past the deadline."""
+    (size,) = _LENGTH.unpack(_read(pipe, _LENGTH.size, deadline))
+    if size > MAX_HEADER_BYTES:
+        raise WireBroken("oversize", f"a frame claims {size} bytes")
+    return _header(_read(pipe, size, deadline))
+
+
+def _frame(header: dict[str, Any]) -> bytes:
+    body = json.dumps(header).encode()
+    if len(body) > MAX_HEADER_BYTES:
+        raise WireBroken("oversize", f"a frame of {len(body)} bytes")
+    return _LENGTH.pack(len(body)) + body
+
+
+def _header(body: bytes) -> dict[str, Any]:
     try:
-        (size,) = _LENGTH.unpack(_read(sock, _LENGTH.size, deadline, fds))
-        if size > MAX_HEADER_BYTES:
-            raise WireBroken("oversize", f"a frame claims {size} bytes")
-        header = json.loads(_read(sock, size, deadline, fds).decode())
+        header = json.loads(body.decode())
     except (ValueError, RecursionError) as error:
-        discard(fds)
         raise WireBroken("garbage", f"not JSON: {error}") from error
-    except BaseException:
-        discard(fds)
-        raise
     if not isinstance(header, dict):
-        discard(fds)
         raise WireBroken("garbage", "a frame holds no JSON object")
-    return header, fds
+    return header
 
 
-def _read(sock: socket.socket, size: int, deadline: float | None, fds: list[int]) -> bytes:
-    parts, missing = [], size
-    while missing:
-        if deadline is not None:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise WireBroken("timeout", "silence past the deadline")
-            sock.settimeout(left)
-        else:
-            sock.settimeout(None)
+def _read(pipe: int, size: int, deadline: float) -> bytes:
+    readable = select.poll()  # `select` refuses descriptors beyond 1024
+    readable.register(pipe, select.POLLIN)
+    parts: list[bytes] = []
+    while size:
+        left = deadline - time.monotonic()
+        if left <= 0 or not readable.poll(left * 1e3):
+            raise WireBroken("timeout", "silence past the deadline")
         try:
-            data, ancillary, _, _ = sock.recvmsg(
-                missing, socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
-            )
-        except TimeoutError as error:
-            raise WireBroken("timeout", "silence past the deadline") from error
-        except OSError as error:
-            raise WireBroken("closed", f"cannot receive: {error}") from error
-        _collect(ancillary, fds)
+            data = os.read(pipe, size)
+        except BlockingIOError:
+            continue  # who can reopen the pipe may have read it first
         if not data:
-            raise WireBroken("closed", "the other side closed the socket")
+            raise WireBroken("closed", "the other side closed the pipe")
         parts.append(data)
-        missing -= len(data)
+        size -= len(data)
     return b"".join(parts)
 
 
-def _collect(ancillary: list[Any], fds: list[int]) -> None:
-    for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            received = array.array("i")
-            received.frombytes(data[: len(data) - len(data) % received.itemsize])
-            fds.extend(received)
-            if len(fds) > MAX_DESCRIPTORS:
-                raise WireBroken("oversize", f"a frame brings {len(fds)} descriptors")
-
-
-def discard(fds: list[int]) -> None:
-    """Close descriptors that nobody asked for, on the side: one that lingers must not hold us."""
-    if fds:
-        closing = threading.Thread(target=_close_all, args=(list(fds),), daemon=True)
-        closing.start()
-        closing.join(timeout=CLOSING_S)
-
-
-def _close_all(fds: list[int]) -> None:
-    for fd in fds:
-        with contextlib.suppress(OSError):
-            socket.close(fd)
+def _receive(sock: socket.socket, size: int, fds: list[int]) -> bytes:
+    space = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
+    parts: list[bytes] = []
+    while size:
+        data, ancillary, _, _ = sock.recvmsg(size, space)
+        for level, kind, rights in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                received = array.array("i")
+                received.frombytes(rights[: len(rights) - len(rights) % received.itemsize])
+                fds.extend(received)
+        if not data:
+            raise WireBroken("closed", "the other side closed the socket")
+        parts.append(data)
+        size -= len(data)
+    return b"".join(parts)

@@ -17,45 +17,47 @@ def attack(body: str, head: str = "") -> str:
     return f"{imports}{head}\n\ndef row_sum(x, scale):\n{lines}{HONEST}"
 
 
-SOCKET = """
-def wire_socket():
+WIRE = """
+def ends():
     for thing in gc.get_objects():
-        if isinstance(thing, socket.socket):
-            return thing
+        if type(thing).__name__ == "Worker":
+            return thing.questions, thing.answers
+
+def answer(body):
+    os.write(ends()[1], len(body).to_bytes(4, "big") + body)
 """
 
-LIE = r"""
+LIE = """
 leaf = {"name": "y", "dtype": DTYPE, "shape": SHAPE, "offset": 0}
-body = json.dumps({"ok": "call", "n": 1, "outputs": [leaf]}).encode()
-wire_socket().sendall(len(body).to_bytes(4, "big") + body)
+answer(json.dumps({"ok": "call", "n": 1, "outputs": [leaf]}).encode())
 time.sleep(600)
 """
 
 
 def lie(dtype, shape):
     """A submission that answers in the worker's name."""
-    return attack(LIE.replace("DTYPE", dtype).replace("SHAPE", shape), SOCKET)
+    return attack(LIE.replace("DTYPE", dtype).replace("SHAPE", shape), WIRE)
 
 
-LINGERING = r"""
-wire = wire_socket()
-server, client = socket.socket(), socket.socket()
-server.bind(("127.0.0.1", 0))
-server.listen()
-client.connect(server.getsockname())
-client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, (600 << 32 | 1).to_bytes(8, "little"))
-client.setblocking(False)
-while True:
-    try: client.send(bytes(1 << 16))
-    except BlockingIOError: break
-socket.send_fds(wire, [b"\x00\x00\x00\x02{}"], [client.fileno()])
-client.close()
+FORGED = """answer(b'{"ok": "call", "n": 1, "outputs": []}')"""
+
+FLOOD = """
+def flood():
+    while True: answer(b'{"ok": "call", "n": 1, "outputs": []}')
+threading.Thread(target=flood, daemon=True).start()
+"""
+
+HALF = """
+os.write(ends()[1], (1 << 20).to_bytes(4, "big") + bytes(1000))
 time.sleep(600)
 """
 
-FORGED = r"""
-body = b'{"ok": "call", "n": 1, "outputs": []}'
-wire_socket().sendall(len(body).to_bytes(4, "big") + body)
+STOLEN = """
+thief = os.open(f"/proc/self/fd/{ends()[1]}", os.O_RDONLY)
+def steal():
+    while True: os.read(thief, 1)
+threading.Thread(target=steal, daemon=True).start()
+time.sleep(600)
 """
 
 ATTACKS = {
@@ -76,19 +78,17 @@ ATTACKS = {
     "fork bomb": (attack("while True:\n    try: os.fork()\n    except OSError: pass"), "timeout"),
     "memory bomb": (attack("hoard = [np.zeros(1 << 24) for _ in range(1000)]"), "memory"),
     "recursion": (attack("row_sum(x, scale)"), "crash"),
-    "garbage on the socket": (
-        attack("wire_socket().sendall(b'\\x00\\x00\\x00\\x04haha')", SOCKET),
+    "garbage on the pipe": (
+        attack("os.write(ends()[1], b'\\x00\\x00\\x00\\x04haha')", WIRE),
         "tampered",
     ),
-    "a frame of 4 GB": (attack("wire_socket().sendall(b'\\xff' * 64)", SOCKET), "tampered"),
-    "a forged answer": (attack(FORGED, SOCKET), "tampered"),
-    "deep JSON": (
-        attack(
-            "body = b'[' * 100000\nwire_socket().sendall(len(body).to_bytes(4, 'big') + body)",
-            SOCKET,
-        ),
-        "tampered",
-    ),
+    "a frame of 4 GB": (attack("os.write(ends()[1], b'\\xff' * 64)", WIRE), "tampered"),
+    "a forged answer": (attack(FORGED, WIRE), "tampered"),
+    "a flood of answers": (attack(FLOOD, WIRE), "tampered"),
+    "a pipe full of zeros": (attack("os.write(ends()[1], bytes(1 << 16))", WIRE), "tampered"),
+    "half an answer": (attack(HALF, WIRE), "timeout"),
+    "reads its own pipe": (attack(STOLEN, WIRE), None),
+    "deep JSON": (attack("answer(b'[' * 60000)", WIRE), "tampered"),
     "an infinite shape": (lie("'float32'", "[float('inf')]"), "tampered"),
     "a dtype that is no Python": (lie("'(1,,2)f4,f4'", "[2]"), "tampered"),
     "more elements than numbers": (lie("'float32'", "[10**30, 0]"), "tampered"),
@@ -107,17 +107,17 @@ ATTACKS = {
     ),
     "an error that is no text": (attack("raise ValueError('\\ud800 \\x1b[2J')"), "crash"),
     "complex numbers": (attack("return scale * x.sum(axis=1) + 0j"), "wrong"),
-    "floods with descriptors": (
-        attack("socket.send_fds(wire_socket(), [b'\\x00\\x00\\x00\\x02{}'], [1] * 200)", SOCKET),
-        "tampered",
-    ),
-    "a descriptor whose closing takes ten minutes": (attack(LINGERING, SOCKET), "tampered"),
-    "closes the socket": (attack("wire_socket().close()", SOCKET), "crash"),
+    "writes to the socket of the questions": (attack("ends()[0].send(b'x')", WIRE), "crash"),
+    "sends descriptors": (attack("socket.send_fds(ends()[0], [b'x'], [1] * 200)", WIRE), "crash"),
+    "closes the pipe": (attack("os.close(ends()[1])", WIRE), "crash"),
+    "closes the pipe and waits": (attack("os.close(ends()[1])\ntime.sleep(600)", WIRE), "crash"),
+    "closes the socket": (attack("ends()[0].close()", WIRE), "crash"),
     "closes every descriptor": (attack("os.closerange(0, 256)"), "crash"),
     "shuts the socket down and waits": (
-        attack("wire_socket().shutdown(socket.SHUT_RDWR)\ntime.sleep(600)", SOCKET),
-        "crash",
+        attack("ends()[0].shutdown(socket.SHUT_RDWR)\ntime.sleep(600)", WIRE),
+        "timeout",
     ),
+    "never blocks on its pipe": (attack("os.set_blocking(ends()[1], False)", WIRE), "pass"),
     "output beyond its room": (attack("return np.zeros(1 << 22, np.float32)"), "wrong"),
     "NaN": (attack("return x.sum(axis=1) * np.float32('nan')"), "nan"),
     "wrong dtype": (attack("return scale * x.sum(axis=1, dtype=np.float64)"), "wrong"),

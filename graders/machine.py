@@ -5,12 +5,13 @@ import hashlib
 import importlib.metadata
 import os
 import platform
+import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -18,12 +19,14 @@ import numpy as np
 
 from graders import launch, processes
 from graders.errors import GraderVoid, SubmissionFailed
+from graders.gpu_rules import Readings
 from graders.referee import WorkerSession
 from tasks import hardware
 from transcripts.records import DeviceState, Fingerprint
 
 PACKAGES = Path(__file__).parents[1]
 _OURS = ("graders", "sandboxes", "tasks", "transcripts", "orchestrator")
+NVCC = "/usr/local/cuda/bin/nvcc"  # where NVIDIA's packages put it, on no path by default
 _CEILING_MEMORY = 2 << 30
 _BUSY = 1.5  # runnable processes a core, above which a measurement waits
 _PATIENCE_S = 5.0
@@ -31,10 +34,11 @@ _PATIENCE_S = 5.0
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What one pinned core reaches, measured in a worker of our own."""
+    """What one pinned core, or a GPU, reaches, measured in a worker of our own."""
 
     bandwidth_gbs: float
-    gflops: float
+    gflops: float  # float32 matrix product
+    gflops_by_dtype: Mapping[str, float] = field(default_factory=dict)  # of other dtypes
 
 
 _ceilings: dict[str, Ceilings] = {}
@@ -97,27 +101,25 @@ def wait_until_idle() -> float:
     return time.monotonic() - started
 
 
-def device_state(device: str, reached: Ceilings | None, load_before: float) -> DeviceState:
+def device_state(
+    device: str, reached: Ceilings | None, load_before: float, readings: Readings | None = None
+) -> DeviceState:
     """The device and what is known of its peaks; by the name asked for where there is none."""
-    if device != "cpu":
-        gpu = _found(device)
-        name = gpu.name if gpu else device
-        return DeviceState(
-            kind="cuda",
-            name=name,
-            uuid=gpu.uuid if gpu else None,
-            hardware=hardware.match(name) or name,
-            load_before=load_before,
-            load_after=load_per_core(),
-        )
+    gpu = _found(device)
+    name = cpu_name() if device == "cpu" else gpu.name if gpu else device
+    readings = readings or Readings()
     return DeviceState(
-        kind="cpu",
-        name=cpu_name(),
-        hardware=f"cpu:{cpu_name()}",
+        kind="cpu" if device == "cpu" else "cuda",
+        name=name,
+        uuid=gpu.uuid if gpu else None,
+        hardware=f"cpu:{name}" if device == "cpu" else hardware.match(name) or name,
         measured_bandwidth_gbs=reached.bandwidth_gbs if reached else None,
         measured_gflops=reached.gflops if reached else None,
+        measured_gflops_by_dtype=dict(reached.gflops_by_dtype) if reached else {},
         load_before=load_before,
         load_after=load_per_core(),
+        before=readings.before,
+        after=readings.after,
     )
 
 
@@ -139,20 +141,26 @@ def fingerprint(isolation: str, device: str) -> Fingerprint:
         device=gpu.name if gpu else device,
         device_uuid=gpu.uuid if gpu else None,
         driver=gpu.driver if gpu else None,
-        versions=dict(versions()),
+        versions=dict(versions(device)),
     )
 
 
 @cache
-def versions() -> tuple[tuple[str, str], ...]:
-    """Tools that a grade depends on, by name."""
+def versions(device: str = "cpu") -> tuple[tuple[str, str], ...]:
+    """Tools that a grade on this device depends on, by name."""
     found = {"python": platform.python_version(), "numpy": np.__version__}
-    for tool, argument in (("gcc", "-dumpfullversion"), ("bwrap", "--version")):
+    tools = {"gcc": "-dumpfullversion", "bwrap": "--version"}
+    if device != "cpu":
+        tools[shutil.which("nvcc") or NVCC] = "--version"
+        for package in ("torch", "triton"):
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                found[package] = importlib.metadata.version(package)
+    for tool, argument in tools.items():
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             done = subprocess.run(
                 [tool, argument], capture_output=True, text=True, timeout=10, check=True
             )
-            found[tool] = done.stdout.strip()
+            found[Path(tool).name] = done.stdout.strip().rpartition("\n")[2]
     return tuple(found.items())
 
 

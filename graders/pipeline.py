@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from graders import failures, items, machine, probes, public
+from graders import failures, gpu_ceiling, gpu_rules, items, machine, probes, public
 from graders.base import GradeRequest, PublicReport
 from graders.candidate import Candidate, candidate_of
 from graders.correctness import only, plan, run_cases
@@ -135,10 +135,10 @@ def _performance(
             found.items.append(items.measure(item, candidate))
     if found.result is not GradeResult.PASS:
         return
-    with _turn(request, found):
+    strict = request.mode == "isolated"
+    with _turn(request, found), gpu_rules.watched(request.device, strict, found.readings):
         machine.wait_until_idle()
-        if request.device == "cpu":
-            found.ceilings = machine.ceilings(candidate.place.isolation)
+        found.ceilings = _ceilings(candidate, measured=strict)
         found.items += [items.measure(i, candidate) for i in wanted if i.measure == "cost_growth"]
         try:
             _time(candidate, request, found)
@@ -151,6 +151,16 @@ def _performance(
     for item in wanted:
         if item.measure == "roofline":
             found.items.append(items.from_timings(item, candidate.task, timings, device))
+
+
+def _ceilings(candidate: Candidate, measured: bool) -> machine.Ceilings | None:
+    """Of the core or the GPU; a GPU's are measured only by who has it to himself."""
+    isolation = candidate.place.isolation
+    if candidate.device == "cpu":
+        return machine.ceilings(isolation)
+    if measured:
+        return gpu_ceiling.ceilings(candidate.device, isolation)
+    return gpu_ceiling.recalled(candidate.device)
 
 
 def _time(candidate: Candidate, request: GradeRequest, found: Gathered) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from graders import launch, machine
 from graders.base import GradeRequest
 from graders.correctness import Correctness, summarise
+from graders.gpu_rules import Readings
 from graders.timing import ShapeSamples
 from transcripts.keys import new_id
 from transcripts.records import (
@@ -26,7 +27,10 @@ _CHECKS = (
     *("correctness", "closeness", "probes", "probe_calls"),
     *("items", "selftest", "candidate", "entry", "sources", "language", "failures"),
 )
-_TIMING = ("timing", "machine", "trusted_noop", "trusted_ceiling")
+_TIMING = (
+    *("timing", "machine", "trusted_noop", "trusted_ceiling"),
+    *("gpu_state", "gpu_rules", "gpu_ceiling", "trusted_gpu_ceiling"),
+)
 _BOTH = (
     "worker/main",
     "worker/wire",
@@ -52,6 +56,7 @@ class Gathered:
     checks: list[CheckResult] = field(default_factory=list)
     items: list[ItemMeasurement] = field(default_factory=list)
     ceilings: machine.Ceilings | None = None
+    readings: Readings = field(default_factory=Readings)
     lease: Lease | None = None
 
     def fail(self, word: GradeResult, message: str) -> None:
@@ -90,7 +95,7 @@ def record(request: GradeRequest, found: Gathered, how: Measurement) -> Grade:
         task_digest=task.digest,
         checks_digest=machine.code_digest(*_files(*_CHECKS, *_BOTH)),
         timing_digest=machine.code_digest(*_files(*_TIMING, *_BOTH)),
-        toolchain_digest=digest_of(dict(machine.versions())),
+        toolchain_digest=digest_of(dict(machine.versions(request.device))),
         scoring_version=task.scoring_version,
         mode=request.mode,
         tier=request.tier,
@@ -101,7 +106,9 @@ def record(request: GradeRequest, found: Gathered, how: Measurement) -> Grade:
         reproduce=_reproduce(request, how.seed),
         language=found.language,
         seed=how.seed,
-        device=machine.device_state(request.device, found.ceilings, how.load_before),
+        device=machine.device_state(
+            request.device, found.ceilings, how.load_before, found.readings
+        ),
         lease=found.lease,
         correctness=(*summarise(found.correctness.runs), *found.timed_failure),
         timings=tuple(samples.summary() for samples in found.samples),
@@ -150,5 +157,6 @@ def _reproduce(request: GradeRequest, seed: str) -> str:
     target = request.attempt_id or request.shown_as or str(request.submission)
     words = ["python", "-m", "orchestrator", "grade", "--explain", target]
     words += [] if request.attempt_id else ["--task", request.task.name]
+    words += ["--gpu", request.device] if request.device != "cpu" else []
     words += ["--only", request.only] if request.only else []
     return shlex.join([*words, "--tier", request.tier, "--seed", seed])

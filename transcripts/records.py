@@ -272,6 +272,7 @@ class GpuReading(Record):
     utilisation_percent: int | None = None
     memory_used_mib: int | None = None
     throttled_by: tuple[str, ...] = ()  # the driver's active reasons that slow clocks down
+    slowed_us: int | None = None  # by heat or power brakes since the driver started: a counter
     foreign_processes: int | None = None  # compute processes that are not the grader's own
     persistence: bool | None = None
     mig: str | None = None
@@ -304,8 +305,9 @@ class DeviceState(Record):
     name: str
     uuid: str | None = None
     hardware: str  # key of tasks/hardware.toml, or "cpu:<model>"
-    measured_bandwidth_gbs: float | None = None  # STREAM-like triad, this run
-    measured_gflops: float | None = None
+    measured_bandwidth_gbs: float | None = None  # STREAM-like on a CPU, a copy on a GPU
+    measured_gflops: float | None = None  # float32 GEMM
+    measured_gflops_by_dtype: dict[str, float] = Field(default_factory=dict)  # GEMMs of others
     load_before: float | None = None  # 1-minute load average divided by cores
     load_after: float | None = None
     before: GpuReading | None = None

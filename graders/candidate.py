@@ -12,9 +12,10 @@ import numpy as np
 
 from graders import launch
 from graders.base import GradeRequest
-from graders.entry import Entry, find_entry, parse
+from graders.entry import Entry, find_entry
 from graders.errors import SubmissionFailed
 from graders.launch import World
+from graders.reading import parse
 from graders.referee import WorkerSession
 from tasks.loader import load_reference
 from tasks.spec import Shape, Task
@@ -48,8 +49,8 @@ class Candidate:
             self.place, self.task.limits.memory_bytes, self.deadline, core, self.device
         )
         try:
-            outputs = self.task.interface.outputs
-            session.build(self.entry, outputs, self.device, self.task.limits.build_s)
+            interface, limit = self.task.interface, self.task.limits.build_s
+            session.build(self.entry, interface.outputs, self.device, limit, interface.written)
         except BaseException:
             session.close()
             raise

@@ -1,7 +1,8 @@
-"""Correctness: nominal draws from secret seeds, then the task's stress and property cases.
+"""Correctness: nominal draws from secret seeds, the task's own cases, then generated ones.
 
-The plan follows from one seed that is drawn before the worker is started, so a grade can be
-replayed; cases are made while they are run, because all of them at once would not fit in memory.
+The plan follows from one seed that is drawn before the worker is started, and from the constants of
+the source, so a grade can be replayed; cases are made while they are run, because all of them at
+once would not fit in memory.
 A case that ends its worker is that case's failure: the next one gets a fresh worker, up to
 ``MAX_WORKERS``; what is left then counts as failed.
 """
@@ -12,13 +13,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from graders import failures
-from graders.buffers import room_for
+from graders.buffers import CallMemory, room_for
 from graders.candidate import Arrays, Candidate, number
 from graders.closeness import Closeness, compare_all
 from graders.errors import GraderVoid, SubmissionFailed, readable
+from graders.hints import constants
 from graders.referee import Answer, WorkerSession
 from tasks.case import Case
-from tasks.loader import load_cases
+from tasks.properties import all_cases
 from transcripts.records import ShapeCorrectness
 from transcripts.words import GradeResult
 
@@ -65,10 +67,12 @@ class Correctness:
 
 
 def plan(candidate: Candidate, seed: str, tier: str) -> Iterator[Case]:
-    """Nominal cases of the smoke and scored shapes, then the task's own."""
+    """Nominal cases of the smoke and scored shapes, then the task's own and the generated ones."""
+    hints = constants(candidate.place.submission)  # before a worker could touch anything
     yield from nominal(candidate, seed, NOMINAL_SEEDS[tier])
     kind: Literal["cpu", "cuda"] = "cpu" if candidate.device == "cpu" else "cuda"
-    yield from load_cases(candidate.task, kind)(number(f"{seed}/cases"), tier)
+    drawn = number(f"{seed}/cases")
+    yield from all_cases(candidate.task, candidate.reference, drawn, tier, kind, hints)
 
 
 def only(cases: Iterable[Case], wanted: str) -> Iterator[Case]:
@@ -146,7 +150,7 @@ def run_case(session: WorkerSession, candidate: Candidate, case: Case) -> CaseRu
     for n, (inputs, wanted) in enumerate(zip(case.calls, case.expected, strict=True)):
         if n in case.reset_between:
             session.setup(case.params, limit)
-        answer = session.call(inputs, room_for(wanted), limit)
+        answer = session.go(CallMemory(inputs, room_for(wanted)), limit, {"watch": True})
         hygiene += unclean(session, candidate, inputs, answer)
         for close in compare_all(candidate.task, case, answer.outputs, wanted):
             worst = close if worst is None or _worse(close, worst) else worst
@@ -173,10 +177,18 @@ def unclean(
             found.append(readable(f"output `{leaf['name']}` is a {kind}"))
         if leaf.get("aliases"):
             found.append(readable(f"output `{leaf['name']}` shares memory with an input"))
+        raw = candidate.task.interface.raw_outputs.get(str(leaf["name"]))
+        if raw and kind == "torch.Tensor" and leaf.get("holds") not in TORCH_NAMES[raw]:
+            found.append(readable(f"output `{leaf['name']}` is no {raw}: {leaf.get('holds')}"))
     return found
 
 
 PLAIN_TYPES = frozenset({"numpy.ndarray", "torch.Tensor"})
+TORCH_NAMES = {
+    "bfloat16": ("torch.bfloat16",),
+    "float8_e4m3": ("torch.float8_e4m3fn",),
+    "float8_e5m2": ("torch.float8_e5m2",),
+}
 
 
 def summarise(runs: Iterable[CaseRun]) -> tuple[ShapeCorrectness, ...]:

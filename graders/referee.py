@@ -84,8 +84,15 @@ class WorkerSession:
     ) -> None:
         self.close()
 
-    def build(self, entry: Entry | None, outputs: tuple[str, ...], device: str, s: float) -> None:
-        """Import the submission."""
+    def build(
+        self,
+        entry: Entry | None,
+        outputs: tuple[str, ...],
+        device: str,
+        s: float,
+        written: Mapping[str, str] | None = None,
+    ) -> None:
+        """Import the submission. ``written``: outputs that are inputs after the call."""
         frame: dict[str, Any] = {
             "op": "build",
             "folder": "",
@@ -93,6 +100,7 @@ class WorkerSession:
             "names": {},
             "absent": [],
             "outputs": list(outputs),
+            "written": dict(written or {}),
             "device": device,
         }
         if entry is not None:

@@ -20,7 +20,9 @@ class Case:
     ``expected`` the reference outputs of each, computed by the referee's own copy in fp64 where it
     matters. ``atol``/``rtol``/``rms_ratio`` override the task's. ``item`` names the measured
     rubric item that the case counts for; ``group`` is "nominal", "stress:<name>" or "property".
-    A case whose ``relevant`` is set compares only those leaves.
+    A case whose ``relevant`` is set compares only those leaves. ``noise`` is, for a leaf, what one
+    more rounding of the inputs makes of it (largest and rms difference): such an error is allowed
+    on top, however ill-conditioned the inputs of a generated case are.
     """
 
     name: str
@@ -35,4 +37,5 @@ class Case:
     rms_ratio: float | None = None
     relevant: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()  # optional entries without which the case is not measurable
+    noise: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     reset_between: tuple[int, ...] = field(default=())  # calls before which `setup` runs again

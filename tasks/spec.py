@@ -28,13 +28,22 @@ Signatures inside a task folder (plain Python and NumPy, no import of this produ
         # `device` is "cpu" or "cuda": a task may have cases for one of them only
 
 NumPy has no bfloat16: such an array is its raw bits in ``uint16``, a CUDA tensor of that dtype in
-``run``, and the adapter views it as what it is.
+``run``, and the adapter views it as what it is. ``float8_e4m3`` and ``float8_e5m2`` are ``uint8``
+in the same way. ``interface.raw_outputs`` and ``raw_inputs`` name such leaves, so that they are
+compared, and varied, as the floats that they are.
+
+Leaves of outputs have paths. ``run`` may return a dict (``y``), a tuple (``0``, ``1``), either of
+them one level down (``state.k``, ``cache.0``), or the one array that there is. Where the call
+writes to an input (in place, or the state of a decoder), ``interface.written`` says which output
+that input is after the call; ``reference`` returns it like any other.
 """
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+
+RawFloat = Literal["bfloat16", "float8_e4m3", "float8_e5m2"]
 
 
 class TaskPart(BaseModel):
@@ -86,8 +95,42 @@ class Interface(TaskPart):
 
     file: str  # the file that the prompt names
     entries: tuple[EntryPoint, ...]
-    outputs: tuple[str, ...]  # leaf names that every call returns
-    mutable_inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...]  # paths of the leaves that every call returns or writes
+    mutable_inputs: tuple[str, ...] = ()  # a call may change these; all others stay as they are
+    written: dict[str, str] = Field(default_factory=dict)  # output -> mutable input that holds it
+    raw_outputs: dict[str, RawFloat] = Field(default_factory=dict)  # output -> what its bits are
+    raw_inputs: dict[str, RawFloat] = Field(default_factory=dict)
+    dealt_inputs: tuple[str, ...] = ()  # float inputs with a structure that a window would cut
+
+    @model_validator(mode="after")
+    def _leaves_exist(self) -> Self:
+        for field, leaves in (("written", self.written), ("raw_outputs", self.raw_outputs)):
+            if unknown := sorted(set(leaves) - set(self.outputs)):
+                raise ValueError(f"{field} names {unknown}, which are no outputs")
+        if fixed := sorted(set(self.written.values()) - set(self.mutable_inputs)):
+            raise ValueError(f"written names {fixed}, which are no mutable_inputs")
+        return self
+
+
+class Sizes(TaskPart):
+    """The sizes that one dim may have in a generated case, both ends included."""
+
+    least: int
+    most: int
+    multiple_of: int = 1
+
+
+class Properties(TaskPart):
+    """What generated cases may do beyond what holds for every task (``tasks.properties``)."""
+
+    cases: int = 24  # of the quick tier; twice as many in the full one
+    dims: dict[str, Sizes] = Field(default_factory=dict)  # those left out: as in a smoke shape
+    holds: tuple[str, ...] = ()  # formulas over the dims, none negative in a drawn size: "V - k"
+    inputs: tuple[str, ...] | None = None  # float inputs whose values may vary; None: all
+    leave_out: tuple[str, ...] = ()  # patterns that the contract excludes
+    strided: tuple[str, ...] = ()  # inputs that may come as views
+    largest: float | None = None  # magnitude of a value; None: 16 times the largest of a draw
+    repeats: bool = True  # A, B, A' on one `setup`: only where calls know nothing of each other
 
 
 class Limits(TaskPart):
@@ -118,6 +161,7 @@ class Task(TaskPart):
     gate: Gate
     work: Work
     interface: Interface
+    properties: Properties = Properties()
     limits: Limits = Limits()
     forbidden_imports: tuple[str, ...] = ()
     forbidden_calls: tuple[str, ...] = ()

@@ -12,8 +12,8 @@ from typing import Any
 
 from graders import launch
 from graders.candidate import Candidate
-from graders.entry import offered
 from graders.errors import readable
+from graders.offers import Offers
 from tasks.spec import RubricItem
 from transcripts.records import ItemMeasurement
 
@@ -65,7 +65,7 @@ def _change(candidate: Candidate, mutation: dict[str, str]) -> str:
     head, _, method = mutation["entry"].partition(".")
     spelled = candidate.entry.names.get(head, head)
     target = f"{spelled}.{method}" if method else spelled
-    if target not in offered(candidate.place.submission / candidate.entry.file):
+    if not Offers().has(candidate.place.submission / candidate.entry.file, target):
         return ""
     return (
         "\n\ndef _changed(original, change):\n"

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from graders.entry import Entry, parse, sibling_files
+from graders.entry import Entry
 from graders.errors import SubmissionFailed
+from graders.reading import MAX_SOURCE_BYTES, parse, sibling_files, size_of
 from transcripts.words import GradeResult
 
 
@@ -76,10 +77,15 @@ def closure(submission: Path, entry: Entry) -> list[SourceFile]:
     root = submission / entry.file
     waiting, seen = [root], {root}
     found = []
+    left = MAX_SOURCE_BYTES
     while waiting:
         path = waiting.pop(0)
-        tree = parse(path)
+        left -= size_of(path)
+        tree = parse(path) if left >= 0 else None
         name = path.relative_to(submission).as_posix()
+        if left < 0:
+            told = f"more than {MAX_SOURCE_BYTES >> 10} KB of Python, {name} the last of it"
+            raise SubmissionFailed(GradeResult.IMPORT, told)
         if tree is None:
             raise SubmissionFailed(GradeResult.IMPORT, f"{name} is no Python that can be parsed")
         file = SourceFile(name, tree)

@@ -7,20 +7,20 @@ import ast
 import inspect
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from tasks.case import GATED_FROM, Arrays, Case
+from tasks.case import Arrays, Case
 from tasks.errors import BadFormula, BrokenTask
 from tasks.formula import evaluate
+from tasks.impostors import accepts_nothing
 from tasks.loader import (
     cheats,
     execute,
-    load_cases,
     load_reference,
     load_rubric,
     load_task,
@@ -28,6 +28,9 @@ from tasks.loader import (
     submission_dir,
     task_names,
 )
+from tasks.patterns import PATTERNS
+from tasks.properties import all_cases
+from tasks.rawfloats import BITS
 from tasks.spec import Rubric, Shape, Task
 
 _LEAST_PROPERTY_CASES = 20
@@ -45,7 +48,17 @@ def problems(name: str | Path) -> list[str]:
     except BrokenTask as error:
         return str(error).splitlines()
     found: list[str] = []
-    for check in (_formulas, _prompt, _public_code, _reference, _submissions, _rubric, _plan):
+    checks = (
+        _formulas,
+        _properties,
+        _prompt,
+        _public_code,
+        _reference,
+        _submissions,
+        _rubric,
+        _plan,
+    )
+    for check in checks:
         try:
             found.extend(check(task))
         except BrokenTask as error:
@@ -80,8 +93,31 @@ def _formulas(task: Task) -> Iterator[str]:
 
 
 def itemsize(dtype: str) -> int:
-    """Bytes of one element; NumPy has no bfloat16."""
-    return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
+    """Bytes of one element; NumPy has no bfloat16 and no float8."""
+    return np.dtype(BITS.get(dtype, dtype)).itemsize
+
+
+def _properties(task: Task) -> Iterator[str]:
+    """What generated cases may do names what is there, and sizes that can be drawn."""
+    path, declared = task.folder / "task.toml", task.properties
+    if declared.cases < _LEAST_PROPERTY_CASES:
+        yield f"{path}: properties.cases: {declared.cases}; at least {_LEAST_PROPERTY_CASES}"
+    for shape in task.smoke:
+        for name in sorted(declared.dims.keys() - shape.dims.keys()):
+            yield f"{path}: properties.dims.{name}: no dim of shape {shape.name}; mend the name"
+    for name, sizes in declared.dims.items():
+        if not 0 < sizes.least <= sizes.most or sizes.least % sizes.multiple_of:
+            yield f"{path}: properties.dims.{name}: no sizes; 0 < least <= most, least a multiple"
+    for pattern in sorted(set(declared.leave_out) - set(PATTERNS)):
+        yield f"{path}: properties.leave_out: no pattern `{pattern}`; see tasks/patterns.py"
+    for text in declared.holds:
+        try:
+            held = [evaluate(text, shape.dims) for shape in task.smoke]
+        except BadFormula as error:
+            yield f"{path}: properties.holds: `{text}`: {error}; mend the formula"
+            continue
+        if min(held) < 0:
+            yield f"{path}: properties.holds: `{text}` is negative for a smoke shape; mend it"
 
 
 def _prompt(task: Task) -> Iterator[str]:
@@ -153,46 +189,8 @@ def _reference_on(task: Task, module: ModuleType, shape: Shape) -> Iterator[str]
         if set(leaves) != set(task.interface.outputs):
             yield f"{path}: gives leaves {leaves}, task.toml says {task.interface.outputs}"
             return
-    yield from _accepts_nothing(task, path, problem["calls"], outputs)
-
-
-def _accepts_nothing(
-    task: Task, path: str, calls: list[Arrays], outputs: list[Arrays]
-) -> Iterator[str]:
-    """Zeros, and the inputs themselves, must not pass for the outputs."""
-    impostors: dict[str, Callable[[Arrays, np.ndarray], np.ndarray]] = {
-        "zeros": lambda _, wanted: np.zeros_like(wanted),
-        "an input of the same shape": _identity,
-    }
-    for what, fake in impostors.items():
-        pairs = [
-            (fake(call, wanted), wanted)
-            for call, output in zip(calls, outputs, strict=True)
-            for wanted in output.values()
-        ]
-        if all(accepts(task, got, wanted) for got, wanted in pairs):
-            yield f"{path}: {what} would pass; tighten tolerance and gate, or change the inputs"
-
-
-def _identity(call: Arrays, wanted: np.ndarray) -> np.ndarray:
-    for array in call.values():
-        if array.shape == wanted.shape and array.dtype.kind == wanted.dtype.kind:
-            return array
-    return np.zeros_like(wanted)
-
-
-def accepts(task: Task, got: np.ndarray, wanted: np.ndarray) -> bool:
-    """Whether ``got`` is within the task's public tolerance and gate of ``wanted``."""
-    tolerance = task.tolerance.get(str(wanted.dtype))
-    if tolerance is None or wanted.dtype.kind not in "fV":
-        return bool(np.array_equal(got, wanted))
-    exact, error = wanted.astype(np.float64), np.subtract(got, wanted, dtype=np.float64)
-    if not np.all(np.abs(error) <= tolerance.atol + tolerance.rtol * np.abs(exact)):
-        return False
-    ratio = task.gate.rms_ratio.get(str(wanted.dtype), np.inf)
-    if wanted.size < GATED_FROM:
-        return True
-    return bool(np.sqrt(np.mean(error**2)) <= ratio * np.sqrt(np.mean(exact**2)))
+    others = module.reference(other["params"], other["calls"])
+    yield from accepts_nothing(task, path, problem["calls"], outputs, others)
 
 
 def _same(one: list[Arrays], two: list[Arrays]) -> bool:
@@ -238,13 +236,13 @@ def _rubric(task: Task) -> Iterator[str]:
 
 
 def _plan(task: Task) -> Iterator[str]:
-    """The generated cases: enough, replayable, and each counting for an item that exists."""
-    plan, path = load_cases(task), task.folder / "sealed" / "cases.py"
+    """All cases: enough, replayable, and each counting for an item that exists."""
+    reference, path = load_reference(task), task.folder / "sealed" / "cases.py"
     try:
         for tier in ("quick", "full"):
-            cases = list(plan(1, tier))
+            cases = list(all_cases(task, reference, 1, tier))
             yield from _cases_fit(task, load_rubric(task), cases, f"{path}: tier {tier}")
-        again = list(plan(1, tier))
+        again = list(all_cases(task, reference, 1, tier))
     except Exception as error:  # noqa: BLE001 - whatever broken cases raise
         yield f"{path}: {type(error).__name__}: {error}; mend the cases"
         return
@@ -260,8 +258,6 @@ def _plan(task: Task) -> Iterator[str]:
 
 
 def _cases_fit(task: Task, rubric: Rubric, cases: list[Case], path: str) -> Iterator[str]:
-    if (count := sum(case.group == "property" for case in cases)) < _LEAST_PROPERTY_CASES:
-        yield f"{path}: {count} property cases; generate at least {_LEAST_PROPERTY_CASES}"
     items = {item.id for item in rubric.items if item.measure == "cases"}
     optional = {entry.name for entry in task.interface.entries if entry.optional}
     for case in cases:

@@ -6,7 +6,7 @@ import pytest
 from graders.closeness import Bounds, bounds, compare
 from tasks.case import GATED_FROM, Case
 from tasks.loader import load_task
-from tasks.validate import accepts
+from tasks.impostors import accepts
 from transcripts.words import GradeResult
 
 BOUNDS = Bounds(atol=1e-6, rtol=1e-5, rms_ratio=1e-5)

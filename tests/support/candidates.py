@@ -10,7 +10,7 @@ import numpy as np
 from tasks.case import Arrays, Case
 from tasks.loader import execute
 from tasks.spec import Task
-from tasks.validate import accepts
+from tasks.impostors import accepts
 
 
 def entries(task: Task, source: str) -> SimpleNamespace:

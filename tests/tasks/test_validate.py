@@ -47,7 +47,25 @@ BREAKS = {
     "dimension": ("sealed/rubric.toml", '"GPU Mapping" = 10', '"GPU" = 10', "not declared"),
     "unserved item": ("sealed/cases.py", '"causality"', '"reset"', "no case counts for"),
     "unknown item": ("sealed/cases.py", '"causality"', '"casuality"', "no item measured by"),
-    "few cases": ("sealed/cases.py", '"group", "property"', '"group", "extra"', "0 property"),
+    "few cases": ("task.toml", "[limits]", "[properties]\ncases = 9\n\n[limits]", "cases: 9; at"),
+    "sizes": (
+        "task.toml",
+        "[limits]",
+        "[properties.dims]\nbatch = { least = 3, most = 2 }\n\n[limits]",
+        "dims.batch: no sizes",
+    ),
+    "pattern": (
+        "task.toml",
+        "[limits]",
+        '[properties]\nleave_out = ["tails"]\n\n[limits]',
+        "no pattern `tails`",
+    ),
+    "written": (
+        "task.toml",
+        'outputs = ["out"]',
+        'outputs = ["out"]\nwritten = { out = "q" }',
+        "no mutable_inputs",
+    ),
     "cases raise": ("sealed/cases.py", "plan = _Plan(", "plan = _Plna(", "NameError"),
     "two defaults": (
         "submissions/cheats/exit-pass/expect.toml",

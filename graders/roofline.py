@@ -4,7 +4,9 @@ The *score fraction* is the achieved rate of the task's regime over the peak of 
 of the declared score work over bandwidth, or FLOP/s over compute. The *roof fraction* is the least
 time that any work of that intensity needs over the time taken: against
 ``min(peak compute, intensity x bandwidth)``. On a CPU both use the ceilings that were measured in
-the same run; on a GPU the datasheet's, with the measured ones beside.
+the same run; on a GPU the datasheet's, as the public boards do. The *measured fraction* stands
+beside: the same rate over the ceiling that was measured on that very device (`trusted_ceiling`,
+`trusted_gpu_ceiling`), which no datasheet promises and every board of the same name differs in.
 """
 
 from dataclasses import dataclass
@@ -14,6 +16,9 @@ from tasks.formula import evaluate
 from tasks.spec import Shape, Task
 from tasks.validate import itemsize
 from transcripts.records import DeviceState
+
+_MEASURED_AS = {"float16": "bfloat16"}
+"""Dtypes whose matrix products run at the rate of another's, by every row of the table."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,7 @@ class Standing:
     unit: str
     score_fraction: float | None
     roof_fraction: float | None
+    measured_fraction: float | None  # of the ceiling measured on this device
 
 
 def work(task: Task, shape: Shape) -> ShapeWork:
@@ -67,7 +73,15 @@ def peaks(device: DeviceState, dtype: str) -> Peaks:
     if row is not None and row.peaks == "datasheet":
         teraflops = row.tflops.get(dtype)
         return Peaks(row.bandwidth_gbs, teraflops and teraflops * 1e3, "datasheet")
-    return Peaks(device.measured_bandwidth_gbs, device.measured_gflops, "measured")
+    return measured_peaks(device, dtype)
+
+
+def measured_peaks(device: DeviceState, dtype: str) -> Peaks:
+    """What was measured on this device; a GPU's compute only for dtypes that a GEMM measured."""
+    if device.kind == "cpu" or dtype == "float32":
+        return Peaks(device.measured_bandwidth_gbs, device.measured_gflops, "measured")
+    gflops = device.measured_gflops_by_dtype.get(_MEASURED_AS.get(dtype, dtype))
+    return Peaks(device.measured_bandwidth_gbs, gflops, "measured")
 
 
 def standing(task: Task, shape: Shape, milliseconds: float, device: DeviceState) -> Standing:
@@ -75,13 +89,17 @@ def standing(task: Task, shape: Shape, milliseconds: float, device: DeviceState)
     done, top = work(task, shape), peaks(device, shape.dtype)
     by_memory = task.regime == "memory"
     achieved = (done.bytes if by_memory else done.flops) / milliseconds / 1e6
-    peak = top.bandwidth_gbs if by_memory else top.gflops
+    peak, reached = (
+        found.bandwidth_gbs if by_memory else found.gflops
+        for found in (top, measured_peaks(device, shape.dtype))
+    )
     roof = least_ms(done.flops, done.bytes, top)
     return Standing(
         achieved,
         "GB/s" if by_memory else "GFLOP/s",
         achieved / peak if peak else None,
         roof / milliseconds if roof else None,
+        achieved / reached if reached else None,
     )
 
 

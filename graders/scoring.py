@@ -54,6 +54,7 @@ class ShapeScore:
     unit: str
     peak_fraction: float | None  # of the regime's peak (a CPU's measured ceiling)
     roof_fraction: float | None  # of min(peak compute, intensity x bandwidth)
+    measured_fraction: float | None  # of the ceiling measured on that device
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class Score:
     items: tuple[ItemScore, ...]
     shapes: tuple[ShapeScore, ...]
     peak_fraction: float | None  # geometric mean over the shapes
+    measured_fraction: float | None  # likewise, of the ceiling measured on that device
 
     @property
     def not_judged(self) -> tuple[str, ...]:
@@ -94,6 +96,7 @@ def score(task: Task, rubric: Rubric | None, grade: Grade) -> Score:
         items=items,
         shapes=shapes,
         peak_fraction=_geometric(shape.peak_fraction for shape in shapes),
+        measured_fraction=_geometric(shape.measured_fraction for shape in shapes),
     )
 
 
@@ -151,6 +154,7 @@ def _shape(timing: ShapeTiming, stands: Standing) -> ShapeScore:
         stands.unit,
         stands.score_fraction,
         stands.roof_fraction,
+        stands.measured_fraction,
     )
 
 

@@ -15,7 +15,8 @@ class CellScore(Record):
     low: float
     high: float
     milliseconds: float | None = None  # geometric mean of the shapes' medians
-    roofline: float | None = None  # geometric mean fraction of the ceiling measured on the device
+    roofline: float | None = None  # geometric mean fraction of the roofline: see graders.roofline
+    measured: float | None = None  # likewise of the regime's ceiling measured on that GPU
 
     @property
     def interval(self) -> Interval:

@@ -52,6 +52,7 @@ def _cell_score(unit: str, task: Task, rubric: Rubric | None, grade: Grade) -> C
         high=max(around),
         milliseconds=geometric_mean([shape.median_ms for shape in middle.shapes]),
         roofline=geometric_mean(roofs),
+        measured=None if grade.device.kind == "cpu" else middle.measured_fraction,
     )
 
 

@@ -64,11 +64,12 @@ def score_text(score: CellScore | None, unit: str) -> str:
 
 
 def time_text(score: CellScore | None) -> str:
-    """Milliseconds and the fraction of the measured roofline, as far as they are known."""
+    """Milliseconds and the fractions of roofline and measured ceiling, as far as they are known."""
     if score is None or score.milliseconds is None:
         return ""
     roof = "" if score.roofline is None else f" {score.roofline:.0%}"
-    return f"{score.milliseconds:.3g} ms{roof}"
+    measured = "" if score.measured is None else f" ({score.measured:.0%})"
+    return f"{score.milliseconds:.3g} ms{roof}{measured}"
 
 
 def reason(listing: Listing) -> str:
@@ -91,10 +92,13 @@ def legend(board: Board) -> list[str]:
     lines = [f"{SYMBOLS[mark]} {_LEGEND[mark]}" for mark in SYMBOLS if mark in used]
     if any(cell.tied_with for cell in cells):
         lines.insert(0, f"{TIE} statistical tie: 95% interval overlaps another's on this task")
-    if any(cell.shown and cell.shown.counts and time_text(cell.shown.score) for cell in cells):
+    scores = [cell.shown.score for cell in cells if cell.shown and cell.shown.counts]
+    if any(time_text(score) for score in scores):
         lines.append(
             "ms and %: geometric means over the shapes; % of the roofline (measured, on a CPU)"
         )
+    if any(score and score.measured is not None for score in scores):
+        lines.append("(%) of the ceiling measured on that GPU: copy bandwidth, or a matrix product")
     return lines
 
 

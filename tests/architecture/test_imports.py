@@ -31,6 +31,7 @@ LAYERS = (
         "watching",
         "standings",
         "explain",
+        "device_words",
         "players",
     },
     {"launch", "doctor"},

@@ -68,7 +68,17 @@ def test_fractions_are_of_the_regimes_ceiling(task):
     assert stands.roof_fraction == pytest.approx(0.5, rel=1e-3)
 
 
-def test_the_peak_fraction_is_the_geometric_mean_over_shapes(task, graded):
+H200 = DeviceState(
+    kind="cuda",
+    name="NVIDIA H200",
+    hardware="H200",
+    measured_bandwidth_gbs=4000.0,
+    measured_gflops=50e3,
+    measured_gflops_by_dtype={"bfloat16": 700e3},
+)
+
+
+def timed(task, grade, device, milliseconds):
     timings = tuple(
         ShapeTiming(
             shape=shape.name,
@@ -80,9 +90,45 @@ def test_the_peak_fraction_is_the_geometric_mean_over_shapes(task, graded):
             ci_high_ms=ms,
             min_ms=ms,
         )
-        for shape, ms in zip(task.shapes, (0.2, 0.4), strict=True)
+        for shape, ms in zip(task.shapes, milliseconds, strict=True)
     )
-    scored = score(task, None, graded.model_copy(update={"timings": timings, "device": CPU}))
+    return grade.model_copy(update={"timings": timings, "device": device})
+
+
+def test_a_gpu_stands_against_its_datasheet_and_against_what_it_was_measured_to_reach(task):
+    shape = task.shapes[0]
+    stands = standing(task, shape, 0.001, H200)
+    assert stands.achieved == pytest.approx(1048.8, rel=1e-3)
+    assert stands.score_fraction == pytest.approx(stands.achieved / 4800)
+    assert stands.measured_fraction == pytest.approx(stands.achieved / 4000)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "reached"),
+    [("bfloat16", 700e3), ("float16", 700e3), ("float32", 50e3), ("float8_e4m3", None)],
+)
+def test_compute_is_held_against_the_product_of_its_own_dtype(dtype, reached, task):
+    by_compute = task.model_copy(update={"regime": "compute"})
+    shape = task.shapes[0].model_copy(update={"dtype": dtype})
+    stands = standing(by_compute, shape, 1.0, H200)
+    wanted = reached and pytest.approx(stands.achieved / reached)
+    assert stands.measured_fraction == wanted
+    assert stands.score_fraction is not None
+
+
+def test_a_gpu_without_a_measured_ceiling_has_no_measured_fraction(task, graded):
+    bare = H200.model_copy(update={"measured_bandwidth_gbs": None})
+    scored = score(task, None, timed(task, graded, bare, (0.001, 0.001)))
+    assert scored.measured_fraction is None and scored.peak_fraction is not None
+
+
+def test_on_a_cpu_the_measured_ceiling_is_the_peak(task, graded):
+    scored = score(task, None, timed(task, graded, CPU, (0.2, 0.4)))
+    assert scored.measured_fraction == pytest.approx(scored.peak_fraction)
+
+
+def test_the_peak_fraction_is_the_geometric_mean_over_shapes(task, graded):
+    scored = score(task, None, timed(task, graded, CPU, (0.2, 0.4)))
     fractions = [shape.peak_fraction for shape in scored.shapes]
     assert scored.peak_fraction == pytest.approx(statistics.geometric_mean(fractions))
     assert scored.points is None

@@ -1,15 +1,20 @@
 """The calls that probes make: drawn, answered, compared, and watched for what they leave."""
 
 import itertools
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from graders.buffers import CallMemory, room_for
 from graders.candidate import Arrays, Candidate, Draw
 from graders.closeness import compare_all
 from graders.correctness import unclean
 from graders.referee import Answer, WorkerSession
+from tasks.rawfloats import BITS
 from tasks.spec import Shape
+from transcripts.records import CheckResult
 
 
 @dataclass(frozen=True)
@@ -43,15 +48,30 @@ class ProbeCalls:
         draw = self.draw(shape)
         return Known(draw, self.candidate.expected(draw))
 
-    def sequence(self, known: Known, *, same_memory: bool = False, **how: int) -> list[Answer]:
+    def dice(self, what: str) -> random.Random:
+        """Choices of one probe, from the seed of the plan."""
+        return random.Random(f"{self.seed}/{what}")  # noqa: S311
+
+    def sizes(self, known: Known) -> list[int]:
+        """Bytes of every output of a call."""
+        raw = self.candidate.task.interface.raw_outputs
+        return [
+            leaf.size * np.dtype(BITS.get(raw.get(name, ""), leaf.dtype)).itemsize
+            for name, leaf in known.expected[0].items()
+        ]
+
+    def sequence(
+        self, known: Known, *, same_memory: bool = False, room: int = 0, **how: object
+    ) -> list[Answer]:
         """Set up and make all calls; in the memory of the last call where that is asked for."""
         limit = self.candidate.task.limits.call_s
         self.session.setup(known.draw.params, limit)
+        room = room or known.room
         answers = []
         for inputs in known.draw.calls:
-            kept = same_memory and self.session.overwrite(inputs, known.room)
-            fresh = None if kept else CallMemory(inputs, known.room)
-            answers.append(self.session.go(fresh, limit, how))
+            kept = same_memory and self.session.overwrite(inputs, room)
+            fresh = None if kept else CallMemory(inputs, room)
+            answers.append(self.session.go(fresh, limit, {"watch": True, **how}))
             self._hygiene(inputs, answers[-1])
         return answers
 
@@ -73,3 +93,19 @@ class ProbeCalls:
         self.session.setup(draw.params, limit)
         answers = [self.session.timed_call(inputs, room, limit) for inputs in draw.calls]
         return sum(answer.elapsed_ns for answer in answers) / 1e6
+
+
+def checked(check: str, mechanism: str, told: Sequence[str], **evidence: object) -> CheckResult:
+    """The result of a probe: failed when there is something to tell."""
+    return CheckResult(
+        check=check,
+        passed=not told,
+        mechanism=mechanism,
+        detail="; ".join(told)[:1000],
+        evidence=evidence,  # type: ignore[arg-type]
+    )
+
+
+def not_run(check: str, mechanism: str, why: str) -> CheckResult:
+    """A probe that was not run, and why."""
+    return CheckResult(check=check, passed=None, mechanism=mechanism, detail=why[:1000])

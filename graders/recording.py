@@ -24,7 +24,8 @@ from transcripts.records import (
 from transcripts.words import GradeResult
 
 _CHECKS = (
-    *("correctness", "closeness", "probes", "probe_calls"),
+    *("correctness", "closeness", "hints", "probes", "probe_calls", "probe_values", "probe_traces"),
+    "worker/probing",
     *("items", "selftest", "candidate", "entry", "sources", "language", "failures"),
 )
 _TIMING = (
@@ -33,6 +34,7 @@ _TIMING = (
 )
 _BOTH = (
     "worker/main",
+    "worker/arrays",
     "worker/wire",
     "referee",
     "buffers",

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from tasks.spec import Task
 from transcripts.records import Grade
@@ -39,7 +39,14 @@ class PublicReport:
 class Grader(Protocol):
     """Grades one submission. Raises nothing: what it does, and what fails here, is in the grade."""
 
-    def grade(self, request: GradeRequest) -> Grade:
+    def prepare(self, request: GradeRequest) -> Any:
+        """Do what may be done while another submission is measured; `grade` takes the result.
+
+        It has a ``close()`` for when nobody will.
+        """
+        ...
+
+    def grade(self, request: GradeRequest, prepared: Any = None) -> Grade:
         """Measure. Our own failures are `void` grades."""
         ...
 

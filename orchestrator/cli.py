@@ -5,9 +5,10 @@ Nothing heavy is imported here (a test watches): verbs import what they need whe
 
 import contextlib
 import json
+import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -80,8 +81,11 @@ def run(argv: list[str] | None = None) -> int:
     """Run the line and return its exit code; a user's mistake is one screen, never a traceback."""
     arguments = sys.argv[1:] if argv is None else argv
     try:
-        app(args=arguments, prog_name="orchestrator", standalone_mode=True)
+        code = app(args=arguments, prog_name="orchestrator", standalone_mode=False)
+        sys.stdout.flush()  # a reader that has gone is met here, not at exit
+        return code if isinstance(code, int) else 0
     except SystemExit as stop:
+        _flush_or_silence()
         return stop.code if isinstance(stop.code, int) else 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -90,12 +94,13 @@ def run(argv: list[str] | None = None) -> int:
         _silence_stdout()
         return 0
     except Exception as error:
+        if hasattr(error, "format_message"):  # a mistake in the line itself, found by the parser
+            return _usage(error, as_json="--json" in arguments)
         code = exit_code_of(error)
         if code is None:
             raise
         _say(error, as_json="--json" in arguments)
         return code
-    return 0
 
 
 def exit_code_of(error: Exception) -> int | None:
@@ -122,6 +127,27 @@ def _say(error: Exception, *, as_json: bool) -> None:
         print(f"error: {printable(str(error))}", file=sys.stderr)
 
 
+def _usage(error: Any, *, as_json: bool) -> int:
+    """Say what the parser of the line found; its exit code."""
+    if as_json:
+        _say(UsageError(error.format_message()), as_json=True)
+    else:
+        error.show()
+    return int(error.exit_code)
+
+
+class UsageError(Exception):
+    """An unknown option or verb, a value of the wrong kind."""
+
+
+def _flush_or_silence() -> None:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _silence_stdout()
+
+
 def _silence_stdout() -> None:
     """Keep the interpreter from complaining again about a closed pipe at exit."""
-    sys.stdout = Path("/dev/null").open("w")  # noqa: SIM115 - lives until the process ends
+    with Path("/dev/null").open("w") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())

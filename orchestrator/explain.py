@@ -1,8 +1,12 @@
 """Grades in words."""
 
+import shlex
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from orchestrator.device_words import device_lines
 from transcripts.records import Grade
+from transcripts.words import GradeResult
 
 
 def summary(grades: Sequence[Grade], explain: bool) -> str:
@@ -10,6 +14,22 @@ def summary(grades: Sequence[Grade], explain: bool) -> str:
     if not grades:
         return "Nothing to grade: every hand-in has a valid grade (say --again to repeat)."
     return "\n\n".join("\n".join(_lines(grade, explain)) for grade in grades)
+
+
+def overview(named: Sequence[tuple[str, Grade]]) -> str:
+    """A line a grade, in the order in which they were made, and how many of each word."""
+    width = max((len(name) for name, _ in named), default=0)
+    lines = [f"{name:<{width}}  {_figures(grade)}" for name, grade in named]
+    counts = Counter(str(grade.result) for _, grade in named)
+    told = ", ".join(f"{count} {word}" for word, count in counts.most_common())
+    return "\n".join([*lines, f"{len(named)} graded: {told}"])
+
+
+def _figures(grade: Grade) -> str:
+    if grade.result is not GradeResult.PASS:
+        return f"{grade.result}: {grade.message}"[:200]
+    times = ", ".join(f"{timing.shape} {timing.median_ms:.4g} ms" for timing in grade.timings)
+    return f"{grade.result}: {times or grade.message}"
 
 
 def _lines(grade: Grade, explain: bool) -> Iterable[str]:
@@ -47,10 +67,24 @@ def _details(grade: Grade) -> Iterable[str]:
             f"  {word} {row.group} {row.shape}: {row.runs - row.failures}/{row.runs}{worst}{ratio}"
             f"{', seed ' + row.seed if row.seed else ''}{' - ' + row.detail if row.detail else ''}"
         )
+        if not row.passed and row.group != "timed":
+            yield f"    again: {_only(grade, f'{row.group}/{row.shape}')}"
     for check in grade.checks:
         word = {True: "ok", False: "FAIL", None: "not run"}[check.passed]
         yield f"  {word} probe {check.check}{' - ' + check.detail if check.detail else ''}"
-    device = grade.device
-    yield f"  device {device.name}, {device.measured_bandwidth_gbs} GB/s; seed {grade.seed}"
+        if check.passed is False:
+            untimed = "" if _is_timed(check.mechanism) else " --correctness-only"
+            yield f"    again: {grade.reproduce}{untimed}"
+    yield from device_lines(grade)
     if grade.log_tail:
         yield f"  the submission printed: {grade.log_tail[-500:]!r}"
+
+
+def _only(grade: Grade, cases: str) -> str:
+    """The line that replays some cases of a grade alone."""
+    words = shlex.split(grade.reproduce)
+    return shlex.join(words if "--only" in words else [*words, "--only", cases])
+
+
+def _is_timed(mechanism: str | None) -> bool:
+    return mechanism is not None and mechanism.startswith("timing:")

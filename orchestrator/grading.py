@@ -1,19 +1,18 @@
 """Isolated regrades of archived attempts: what is missing, measured under the host's lock."""
 
-import tempfile
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from graders.base import Grader, GradeRequest
-from graders.pipeline import RefereeGrader
-from orchestrator.errors import UserError
+from orchestrator.batch import Job, Stopped, run
+from orchestrator.devices import NoSuchGpu, Unfit, canonical_hardware, device_of, hardware_key
+from orchestrator.gradeprogress import Reporter
 from orchestrator.heartbeat import Heart
-from orchestrator.submission import write_folder
 from sandboxes.registry import provider
-from sandboxes.staging import public_files
 from tasks.errors import TaskError
 from tasks.loader import load_task
 from tasks.spec import Task
@@ -38,19 +37,38 @@ class GradingOptions:
 
     tier: Literal["quick", "full"] = "full"
     isolation: str = "bubblewrap"  # of the worker; see `chosen_isolation`
-    device: str = "cpu"
+    device: str = "cpu"  # or a GPU's UUID; empty: chosen for each task, see `devices.device_of`
     again: bool = False  # also what has a valid grade already
     correctness_only: bool = False
     seed: str | None = None  # of an earlier grade's plan, to replay it
+    only: str = ""  # these cases alone
 
-    def satisfied_by(self, grade: Grade) -> bool:
-        """True when a grade measured at least what these options ask for."""
+    @property
+    def is_replay(self) -> bool:
+        """True for a look at what an earlier grade saw: it is shown and never kept."""
+        return bool(self.seed or self.only)
+
+    @property
+    def wants_again(self) -> bool:
+        """True when a valid grade is no reason to leave a submission."""
+        return self.again or self.is_replay
+
+    def device_for(self, task: Task, deck: str = "") -> tuple[str, str]:
+        """The device, and what to say of the choice. Raises Unfit, UserError, NoSuchGpu."""
+        return device_of(task, self.device, canonical_hardware(task, deck))
+
+    def satisfied_by(self, grade: Grade, device: str) -> bool:
+        """True when a grade measured at least what these options ask for, on such a device.
+
+        Any CPU stands for another, as for boards' canonical hardware "cpu"; GPUs do not.
+        """
         on_cpu = grade.device.kind == "cpu"
+        measured_on = "cpu" if on_cpu else grade.device.hardware
         untimed = grade.result is GradeResult.PASS and not grade.timings
         return (
             grade.mode == "isolated"
             and grade.result is not GradeResult.VOID
-            and on_cpu == (self.device == "cpu")
+            and measured_on == hardware_key(device)
             and (grade.tier == "full" or self.tier == "quick")
             and (self.correctness_only or not untimed)
         )
@@ -76,12 +94,20 @@ def gradable(folder: AttemptFolder) -> bool:
 def is_graded(folder: AttemptFolder, options: GradingOptions) -> bool:
     """True when this very attempt has a grade of its task, in its scoring version, as asked for."""
     task = _task_of(folder)
+    device, _ = options.device_for(task, folder.record.cell.deck)
     return any(
-        grade.attempt_seal == folder.seal_digest
+        grade.attempt_seal == folder.seal_digest and is_grade_of(task, grade, device, options)
+        for grade in folder.grades()
+    )
+
+
+def is_grade_of(task: Task, grade: Grade, device: str, options: GradingOptions) -> bool:
+    """True for a grade of this version of the task that measured what is asked for."""
+    return (
+        grade.task == task.name
         and grade.task_digest == task.digest
         and grade.scoring_version == task.scoring_version
-        and options.satisfied_by(grade)
-        for grade in folder.grades()
+        and options.satisfied_by(grade, device)
     )
 
 
@@ -94,14 +120,23 @@ def ungraded(
         try:
             if not gradable(folder):
                 continue
-            reason = foreign_task(folder)
+            reason = foreign_task(folder) or _unfit(folder, options)
             if reason:
                 say(f"left alone: {reason}")
-            elif (options.again or not is_graded(folder, options)) and is_whole(folder, say):
+            elif (options.wants_again or not is_graded(folder, options)) and is_whole(folder, say):
                 wanted.append(folder)
         except ArchiveError as error:
             say(f"left alone: attempt {folder.id}: {error}")
     return wanted
+
+
+def _unfit(folder: AttemptFolder, options: GradingOptions) -> str:
+    """Why an attempt cannot be graded on the device asked for; empty when it can."""
+    try:
+        options.device_for(_task_of(folder), folder.record.cell.deck)
+    except (Unfit, NoSuchGpu) as error:
+        return f"attempt {folder.id}: {error}"
+    return ""
 
 
 def is_whole(folder: AttemptFolder, say: Callable[[str], None]) -> bool:
@@ -129,34 +164,33 @@ def foreign_task(folder: AttemptFolder) -> str | None:
 
 def regrade(folder: AttemptFolder, grader: Grader, options: GradingOptions) -> Grade:
     """Grade one attempt in isolation and add the grade to it. Nothing is overwritten."""
-    request = _request(_task_of(folder), folder.submission_dir, options)
-    grade = grader.grade(replace(request, attempt_id=folder.id, attempt_seal=folder.seal_digest))
+    grade = grader.grade(attempt_request(folder, options))
     folder.add_grade(grade)
     return grade
 
 
-def grade_folder(folder: Path, task_name: str, options: GradingOptions) -> Grade:
-    """Grade a folder with a submission (or one file) that is in no archive."""
-    if not task_name:
-        raise UserError(f"which task is {folder} for? Say --task NAME; see `orchestrator tasks`.")
-    task = load_task(task_name)
-    with tempfile.TemporaryDirectory(prefix="submission-") as scratch:
-        files = {folder.name: folder.read_bytes()} if folder.is_file() else public_files(folder)
-        copy = write_folder(files, Path(scratch) / "files")
-        request = replace(_request(task, copy, options), shown_as=str(folder))
-        return RefereeGrader().grade(request)
+def attempt_request(folder: AttemptFolder, options: GradingOptions) -> GradeRequest:
+    """What to ask of the grader for an attempt. Raises what `options.device_for` raises."""
+    task = _task_of(folder)
+    device, _ = options.device_for(task, folder.record.cell.deck)
+    request = grade_request(task, folder.submission_dir, device, options)
+    return replace(request, attempt_id=folder.id, attempt_seal=folder.seal_digest)
 
 
-def _request(task: Task, submission: Path, options: GradingOptions) -> GradeRequest:
+def grade_request(
+    task: Task, submission: Path, device: str, options: GradingOptions
+) -> GradeRequest:
+    """What to ask of the grader for a folder that only we can write."""
     return GradeRequest(
         task=task,
         submission=submission,
         mode="isolated",
         tier=options.tier,
         isolation=options.isolation,
-        device=options.device,
+        device=device,
         seed=options.seed,
         correctness_only=options.correctness_only,
+        only=options.only,
     )
 
 
@@ -165,46 +199,58 @@ def regrade_all(
     folders: Iterable[AttemptFolder],
     grader: Grader,
     options: GradingOptions,
-    say: Callable[[str], None],
+    report: Callable[[str], None] | Reporter,
     stop: threading.Event | None = None,
 ) -> list[Grade]:
     """Grade what is missing, one after the other; each is archived before the next starts.
 
     A cell is claimed while it is graded, so several orchestrators never measure one attempt twice.
+    ``report`` is told each line, or is a `Reporter`.
     """
+    reporter = report if isinstance(report, Reporter) else Reporter(report, eta=False)
     stop = stop or threading.Event()
-    waiting = ungraded(folders, options, say)
-    grades = []
+    waiting = ungraded(folders, options, reporter.say)
     with Heart() as heart:
-        for number, folder in enumerate(waiting, 1):
-            claim = _claim(archive, folder.record.cell, stop)
-            if claim is None:
-                say(f"stopped with {len(waiting) - number + 1} grades to go; run again to go on")
-                break
-            with heart.keeping(claim):
-                if not options.again and is_graded(folder, options):
-                    continue  # somebody else graded it meanwhile
-                grade = regrade(folder, grader, options)
-            grades.append(grade)
-            say(f"grade {number}/{len(waiting)}: {_line(folder, grade)}")
-    return grades
+        jobs = [_job(archive, folder, options, heart, stop) for folder in waiting]
+        return [grade for _, grade in run(jobs, grader, reporter, stop)]
 
 
-def _claim(archive: Archive, cell: CellKey, stop: threading.Event) -> Claim | None:
-    """Take the cell, waiting for whoever holds it; None once a stop was asked for."""
+def _job(
+    archive: Archive,
+    folder: AttemptFolder,
+    options: GradingOptions,
+    heart: Heart,
+    stop: threading.Event,
+) -> Job:
+    cell = folder.record.cell
+
+    @contextmanager
+    def turn() -> Iterator[bool]:
+        with heart.keeping(_claim(archive, cell, stop)):
+            # somebody else may have graded it meanwhile
+            yield options.wants_again or not is_graded(folder, options)
+
+    def keep(grade: Grade) -> None:
+        if not options.is_replay:
+            folder.add_grade(grade)
+
+    return Job(
+        name=f"{cell.entrant_name} x {cell.task}",
+        stage=lambda _: attempt_request(folder, options),
+        keep=keep,
+        turn=turn,
+    )
+
+
+def _claim(archive: Archive, cell: CellKey, stop: threading.Event) -> Claim:
+    """Take the cell, waiting for whoever holds it. Raises Stopped once a stop was asked for."""
     pause = 0.0
     while not stop.wait(pause):
         try:
             return take(archive, cell, this_process())
         except ClaimHeld:
             pause = _RECHECK_S
-    return None
-
-
-def _line(folder: AttemptFolder, grade: Grade) -> str:
-    cell = folder.record.cell
-    message = f": {grade.message}" if grade.message else ""
-    return f"{cell.entrant_name} x {cell.task}: {grade.result} in {grade.seconds:.1f} s{message}"
+    raise Stopped
 
 
 def _task_of(folder: AttemptFolder) -> Task:

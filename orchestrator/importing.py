@@ -1,6 +1,6 @@
 """Foreign session logs become attempts: graded, audited, replayed and shown like our own."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -62,7 +62,7 @@ def import_session(archive: Archive, request: ImportRequest) -> Imported:
     task = load_task(request.task)
     entrant, contradictions = _entrant(log, request)
     key = cell_key(request.deck or _deck_of(task), task, entrant)
-    known = _known(archive, key, log)
+    known = _known(archive, key, log.sha256)
     if known is not None and known.is_sealed:
         return Imported(known, False, ("this log is in the archive already",))
     rebuilt = rebuild_files(tool_steps(log.events), log.cwd)
@@ -82,11 +82,64 @@ def import_session(archive: Archive, request: ImportRequest) -> Imported:
     return Imported(folder, True, tuple(_notes(log, contradictions, rebuilt.problems)))
 
 
-def _known(archive: Archive, key: CellKey, log: ImportedLog) -> AttemptFolder | None:
-    """The attempt of this cell that holds the same log."""
+@dataclass(frozen=True)
+class FilesRequest:
+    """A submission whose session nobody has: its files, and who is said to have made them."""
+
+    name: str  # where it was, for people
+    files: Mapping[str, bytes]
+    digest: str
+    task: str
+    model: str
+    deck: str = ""
+    left_out: tuple[str, ...] = ()
+
+
+def import_files(archive: Archive, request: FilesRequest) -> Imported:
+    """Import files alone, as an attempt without a session. The same files are imported once.
+
+    Raises UserError, TaskError.
+    """
+    task = load_task(request.task)
+    entrant = Entrant(
+        model=ModelIdentity(name=request.model, served_id=request.model),
+        route="imported:unknown",
+        harness="unknown",
+        harness_version="unknown",
+        network="unknown",
+        prompt_digest=digest_of([]),
+    )
+    key = cell_key(request.deck or _deck_of(task), task, entrant)
+    known = _known(archive, key, request.digest)
+    if known is not None and known.is_sealed:
+        return Imported(known, False, ("these files are in the archive already",))
+    now = datetime.now(UTC)
+    record = Attempt(
+        attempt_id=new_id(),
+        cell=key,
+        entrant=entrant,
+        origin="imported",
+        source=ImportSource(dialect="files", file_name=request.name, sha256=request.digest),
+        started_at=now,
+        ended_at=now,
+    )
+    folder = known or archive.create(record)
+    end, reason = (End.SUBMITTED, "files") if request.files else (End.NO_SUBMISSION, "no_file")
+    outcome = Outcome(end=end, reason=reason)
+    with folder.open_writer(this_process(), durable=False) as writer:
+        if request.files and writer.next_n == 0:
+            handed_in = digests(request.files)
+            writer.append(Submission, explicit=False, files=handed_in, left_out=request.left_out)
+        writer.append(SessionEnd, outcome=outcome)
+    folder.seal(folder.record.model_copy(update={"outcome": outcome}), request.files)
+    return Imported(folder, True, request.left_out)
+
+
+def _known(archive: Archive, key: CellKey, sha256: str) -> AttemptFolder | None:
+    """The attempt of this cell that was made from the same log or files."""
     for folder in archive.cell_attempts(key):
         source = folder.record.source
-        if source is not None and source.sha256 == log.sha256:
+        if source is not None and source.sha256 == sha256:
             return folder
     return None
 

@@ -1,0 +1,240 @@
+"""What `grade` was pointed at, and how each kind is graded: one batch, one outcome.
+
+(a) a submission's folder or file, (b) an attempt of an archive, (c) a whole archive, (d) a folder
+of foreign submissions, whose grades go to a file or, as imported attempts, into an archive.
+"""
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from graders.base import Grader, GradeRequest
+from orchestrator.batch import Job, NotReadable, run
+from orchestrator.devices import NoSuchGpu, Unfit
+from orchestrator.errors import UserError
+from orchestrator.foreign import Foreign, Layout
+from orchestrator.gradefile import GradeFile
+from orchestrator.gradeprogress import Reporter
+from orchestrator.grading import (
+    GradingOptions,
+    gradable,
+    grade_request,
+    is_grade_of,
+    regrade_all,
+)
+from orchestrator.handin import HandIn, read_hand_in
+from orchestrator.importing import FilesRequest, import_files
+from orchestrator.submission import write_folder
+from sandboxes.names import printable
+from tasks.errors import TaskError
+from tasks.loader import load_task
+from transcripts.records import Grade
+from transcripts.store import Archive, AttemptFolder
+from transcripts.words import GradeResult
+
+
+@dataclass
+class Outcome:
+    """What came of it. ``left`` are submissions that could not be taken, with the reason."""
+
+    graded: list[tuple[str, Grade]] = field(default_factory=list)
+    left: list[tuple[str, str]] = field(default_factory=list)
+    known: int = 0  # that an earlier run has graded
+    stopped: bool = False
+    is_batch: bool = True
+
+    @property
+    def void(self) -> list[str]:
+        """Names of what has to be graded again."""
+        return [name for name, grade in self.graded if grade.result is GradeResult.VOID]
+
+    @property
+    def exit_code(self) -> int:
+        """130 stopped, 3 something is void, 1 something to notice, else 0."""
+        if self.stopped:
+            return 130
+        if self.void:
+            return 3
+        failed = any(grade.result is not GradeResult.PASS for _, grade in self.graded)
+        return int(bool(self.left) or (failed and not self.is_batch))
+
+
+class Grading:
+    """Grades with one grader, one set of options and one reporter."""
+
+    def __init__(
+        self, grader: Grader, options: GradingOptions, report: Reporter, stop: threading.Event
+    ) -> None:
+        self._grader, self._options, self._report, self._stop = grader, options, report, stop
+        self._told: set[str] = set()
+
+    # --- (a) one submission -----------------------------------------------------------------------
+
+    def one(self, path: Path, task_name: str) -> Outcome:
+        """Grade a folder or a file that is in no archive. Raises UserError."""
+        task = load_task(task_name)
+        files = _read(path)
+        device = self._device(task_name)
+        kept: list[Grade] = []
+
+        def stage(scratch: Path) -> GradeRequest:
+            copy = write_folder(files.files, scratch / "files")
+            shown = printable(str(path))
+            return replace(grade_request(task, copy, device, self._options), shown_as=shown)
+
+        job = Job(printable(str(path)), stage, kept.append)
+        return self._outcome(self._run([job]), is_batch=False)
+
+    # --- (b), (c) what is archived ----------------------------------------------------------------
+
+    def archived(self, archive: Archive, wanted: str = "") -> Outcome:
+        """Grade what an archive, or one attempt of it, has no valid grade of."""
+        if not self._options.is_replay:
+            archive.check_writable()
+        folders = [_attempt(archive, wanted)] if wanted else list(archive.attempts())
+        return self._regrade(archive, folders, is_batch=not wanted)
+
+    # --- (d) foreign submissions ------------------------------------------------------------------
+
+    def into_file(self, layout: Layout, out: GradeFile) -> Outcome:
+        """Grade them into a file; what it holds already is left."""
+        if out.broken:
+            lines = ", ".join(map(str, out.broken[:5]))
+            self._report.say(f"{out.path}: line {lines} could not be read and is ignored")
+        jobs, left, known = [], _unnamed(layout), 0
+        for one in layout.found:
+            try:
+                job = self._foreign_job(one, out)
+            except (NotReadable, Unfit, NoSuchGpu) as error:
+                left.append((one.shown, str(error)))
+                self._report.say(f"left alone: {one.shown}: {error}")
+                continue
+            if job is None:
+                known += 1
+            else:
+                jobs.append(job)
+        if known:
+            self._report.say(f"{known} of {len(layout.found)} are in {out.path} already")
+        return self._outcome(self._run(jobs), left, known)
+
+    def into_archive(self, layout: Layout, archive: Archive, model: str, deck: str = "") -> Outcome:
+        """Import them as attempts of ``model``, where the layout names none, and grade those."""
+        left = _unnamed(layout)
+        folders: dict[str, AttemptFolder] = {}
+        for one in layout.found:
+            try:
+                hand_in = read_hand_in(one.path)
+            except NotReadable as error:
+                left.append((one.shown, str(error)))
+                self._report.say(f"left alone: {one.shown}: {error}")
+                continue
+            request = FilesRequest(
+                name=one.shown,
+                files=hand_in.files,
+                digest=hand_in.digest,
+                task=one.task,
+                model=one.model or model,
+                deck=deck,
+                left_out=hand_in.left_out,
+            )
+            done = import_files(archive, request)
+            folders[done.folder.id] = done.folder
+            verb = "imported" if done.is_new else "known"
+            self._report.say(f"{verb}: {one.shown} is attempt {done.folder.id}")
+        return self._regrade(archive, list(folders.values()), left=left)
+
+    def _foreign_job(self, one: Foreign, out: GradeFile) -> Job | None:
+        """None where the file has its grade. Raises NotReadable, Unfit, NoSuchGpu."""
+        task, device = load_task(one.task), self._device(one.task)
+        digest = read_hand_in(one.path).digest
+        known = any(
+            grade.submission_digest == digest and is_grade_of(task, grade, device, self._options)
+            for grade in out.grades
+        )
+        if known and not self._options.wants_again:
+            return None
+
+        def stage(scratch: Path) -> GradeRequest:
+            hand_in = read_hand_in(one.path)
+            copy = write_folder(hand_in.files, scratch / "files")
+            shown = printable(str(one.path))
+            return replace(grade_request(task, copy, device, self._options), shown_as=shown)
+
+        def keep(grade: Grade) -> None:
+            if not self._options.is_replay:
+                out.add(one, grade)
+
+        return Job(one.shown, stage, keep)
+
+    # --- all of them ------------------------------------------------------------------------------
+
+    def _device(self, task_name: str) -> str:
+        device, note = self._options.device_for(load_task(task_name))
+        if note and task_name not in self._told:
+            self._told.add(task_name)
+            self._report.say(note)
+        return device
+
+    def _run(self, jobs: Sequence[Job]) -> list[tuple[str, Grade]]:
+        done = run(jobs, self._grader, self._report, self._stop)
+        return [(job.name, grade) for job, grade in done]
+
+    def _regrade(
+        self,
+        archive: Archive,
+        folders: Sequence[AttemptFolder],
+        left: Iterable[tuple[str, str]] = (),
+        *,
+        is_batch: bool = True,
+    ) -> Outcome:
+        for name in sorted({folder.record.cell.task for folder in folders}):
+            try:
+                self._device(name)
+            except (Unfit, NoSuchGpu, TaskError):
+                continue  # said for each attempt
+        grades = regrade_all(
+            archive, folders, self._grader, self._options, self._report, self._stop
+        )
+        names = {folder.id: _name(folder) for folder in folders}
+        graded = [(names.get(grade.attempt_id or "", grade.task), grade) for grade in grades]
+        return self._outcome(graded, left, is_batch=is_batch)
+
+    def _outcome(
+        self,
+        graded: list[tuple[str, Grade]],
+        left: Iterable[tuple[str, str]] = (),
+        known: int = 0,
+        *,
+        is_batch: bool = True,
+    ) -> Outcome:
+        everything = [*left, *self._report.left]
+        stopped = self._stop.is_set() and self._report.left_over > 0
+        return Outcome(graded, everything, known, stopped, is_batch)
+
+
+def _unnamed(layout: Layout) -> list[tuple[str, str]]:
+    return [(one.shown, one.why) for one in layout.unnamed]
+
+
+def _read(path: Path) -> HandIn:
+    try:
+        return read_hand_in(path.resolve() if path.is_symlink() else path)
+    except NotReadable as error:
+        raise UserError(f"{printable(str(path))}: {error}") from error
+
+
+def _attempt(archive: Archive, wanted: str) -> AttemptFolder:
+    folder = archive.find(wanted)
+    outcome = folder.record.outcome
+    if not folder.is_sealed:
+        raise UserError(f"attempt {folder.id} is not finished: `sweep` again goes on with it")
+    if not gradable(folder):
+        end = outcome.end if outcome else "unknown"
+        raise UserError(f"attempt {folder.id} ended with `{end}`: there is nothing to grade")
+    return folder
+
+
+def _name(folder: AttemptFolder) -> str:
+    cell = folder.record.cell
+    return f"{cell.entrant_name} x {cell.task} ({folder.id})"

@@ -1,0 +1,214 @@
+"""A chain of paced calls: the referee lets one call go, clocks its answer, lets the next one go.
+
+*Go* names where the call's inputs begin in their pools, and a key. The answer is a digest of all
+outputs with that key, which the worker's digest kernel writes into a page that this side polls: no
+system call, no copy and no switch of the GPU's context lies in between. The clock of a call runs
+from the writing of *go* to the sight of its digest. Afterwards, for calls chosen only then, the
+worker must hand over the outputs (``KEEP``): they must be those of the digest, and be right.
+"""
+
+import mmap
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from graders.buffers import Buffer
+from graders.errors import SubmissionFailed
+from graders.pacing.memory import Block, Key, Memory
+from graders.pacing.pools import Pools
+from graders.referee import WorkerSession
+from graders.worker import pacer
+from transcripts.words import GradeResult
+
+START_S = 60.0
+SPINS_A_LOOK = 1 << 13
+
+
+@dataclass(frozen=True)
+class Output:
+    """What an output must be. ``dtype`` as torch and NumPy name it."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    size: int  # bytes
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One call whose outputs were handed over."""
+
+    call: int
+    begins: tuple[int, ...]
+    key: Key
+    digest: Key
+    place: int  # first byte in the slots
+
+
+@dataclass
+class Chain:
+    """What one chain gave."""
+
+    elapsed_ns: list[int] = field(default_factory=list)
+    kept: list[Kept] = field(default_factory=list)
+    mapping_ns: int = 0  # from the sending of the descriptors to the first readiness
+
+    @property
+    def mean_ns(self) -> float:
+        """Of all calls: whatever a worker prepares in one of them is in it."""
+        return sum(self.elapsed_ns) / len(self.elapsed_ns)
+
+
+Chooser = Callable[[int], bool]
+"""Whether to keep a call, asked when its digest is in."""
+
+
+class Page:
+    """The page of a chain, from the referee's side."""
+
+    def __init__(self) -> None:
+        self._buffer = Buffer(pacer.PAGE_BYTES, "page")
+        self._map = mmap.mmap(self._buffer.fd, pacer.PAGE_BYTES)
+        self.words = memoryview(self._map).cast("Q")
+        self.number = 0
+
+    @property
+    def fd(self) -> int:
+        """To be sent."""
+        return self._buffer.fd
+
+    def write(self, command: int, **words: Sequence[int]) -> None:
+        """Everything but the number that makes it valid."""
+        self.words[pacer.GO + pacer.COMMAND] = command
+        for name, values in words.items():
+            at = pacer.GO + getattr(pacer, name.upper())
+            for n, value in enumerate(values):
+                self.words[at + n] = value
+
+    def close(self) -> None:
+        """Unmap and close."""
+        self.words.release()
+        self._map.close()
+        self._buffer.close()
+
+
+class Pacer:
+    """Runs one chain with a worker. ``slots`` hold what is kept."""
+
+    def __init__(
+        self,
+        session: WorkerSession,
+        memory: Memory,
+        pools: Pools,
+        outputs: Sequence[Output],
+        slots: Block,
+        limit_s: float,
+    ) -> None:
+        self._session, self._memory, self._pools = session, memory, pools
+        self._outputs, self._slots, self._limit_s = outputs, slots, limit_s
+        self._page = Page()
+        self._place = 0
+
+    def run(self, calls: int, keep: Chooser) -> Chain:
+        """All calls, and the keeping. Raises SubmissionFailed."""
+        chain = Chain()
+        frame = {
+            "op": "pace",
+            "inputs": [pool.leaf for pool in self._pools.pools],
+            "outputs": [
+                {"name": o.name, "dtype": o.dtype, "shape": list(o.shape)} for o in self._outputs
+            ],
+            "slots": self._slots.size,
+            **self._memory.options(),
+        }
+        pools = [pool.block.fd for pool in self._pools.pools]
+        begun = time.perf_counter_ns()
+        try:
+            self._session.begin(frame, (self._page.fd, *pools, self._slots.fd))
+            self._await(frame, pacer.READY, 1, START_S)
+            chain.mapping_ns = time.perf_counter_ns() - begun
+            for call in range(calls):
+                self._call(frame, chain, call, keep)
+            self._go(pacer.END)
+            self._session.finish(frame, START_S)
+        except SubmissionFailed:
+            self._session.usable = False  # it may still be polling the page
+            raise
+        finally:
+            self._page.close()
+        return chain
+
+    def _call(self, frame: dict[str, Any], chain: Chain, call: int, keep: Chooser) -> None:
+        begins, key = self._pools.choose(), (secrets.randbits(64), secrets.randbits(64))
+        page, number = self._page, self._page.number + 1
+        page.write(pacer.CALL, key=key, begin=begins)
+        started = time.perf_counter_ns()
+        page.words[pacer.GO] = page.number = number
+        self._await(frame, pacer.DONE, number, self._limit_s)
+        chain.elapsed_ns.append(time.perf_counter_ns() - started)
+        words = page.words
+        digest = (words[pacer.DONE + 1], words[pacer.DONE + 2])
+        self._await(frame, pacer.READY, number + 1, self._limit_s)
+        size = size_of(self._outputs)
+        if self._place + size <= self._slots.size and keep(call):
+            page.write(pacer.KEEP, place=[self._place])
+            number = self._go(pacer.KEEP)
+            self._await(frame, pacer.DONE, number, self._limit_s)
+            self._await(frame, pacer.READY, number + 1, self._limit_s)
+            chain.kept.append(Kept(call, tuple(begins), key, digest, self._place))
+            self._place += size
+
+    def _go(self, command: int) -> int:
+        page = self._page
+        page.words[pacer.GO + pacer.COMMAND] = command
+        page.number += 1
+        page.words[pacer.GO] = page.number
+        return page.number
+
+    def _await(self, frame: dict[str, Any], line: int, number: int, seconds: float) -> None:
+        """Poll one word; now and then look for a worker that has ended instead."""
+        words = self._page.words
+        spins, deadline = 0, 0.0
+        while words[line] != number:
+            spins += 1
+            if spins % SPINS_A_LOOK == 0:
+                deadline = deadline or time.monotonic() + seconds
+                self._look(frame, deadline)
+
+    def _look(self, frame: dict[str, Any], deadline: float) -> None:
+        if self._session.has_answered():
+            self._session.finish(frame, 1)
+            raise SubmissionFailed(GradeResult.TAMPERED, "it ended the chain before it was told to")
+        if time.monotonic() > deadline:
+            raise SubmissionFailed(GradeResult.TIMEOUT, "no answer to a paced call in time")
+
+
+def slots_for(memory: Memory, outputs: Sequence[Output], calls: int, most_bytes: int) -> Block:
+    """Room for the outputs of so many calls, as far as the bound allows; of one at least."""
+    size = size_of(outputs)
+    return memory.allocate(max(min(calls * size, most_bytes), size))
+
+
+def size_of(outputs: Sequence[Output]) -> int:
+    """Bytes of one call's outputs in the slots."""
+    return sum(pacer.aligned(output.size) for output in outputs)
+
+
+def handed_over(
+    memory: Memory, outputs: Sequence[Output], slots: Block, kept: Kept
+) -> dict[str, Any]:
+    """The outputs of a kept call. Raises SubmissionFailed when they are not the digest's."""
+    flat = slots.array("uint8")
+    found, place = {}, kept.place
+    for output in outputs:
+        part = flat[place : place + output.size]
+        found[output.name] = memory.viewed(part, output.dtype).reshape(output.shape)
+        place += pacer.aligned(output.size)
+    if memory.digest(list(found.values()), kept.key) != kept.digest:
+        raise SubmissionFailed(
+            GradeResult.TAMPERED,
+            f"paced call {kept.call}: the outputs handed over are not those that it committed to",
+        )
+    return found

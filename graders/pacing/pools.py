@@ -1,0 +1,190 @@
+"""Inputs of paced calls: pools of which each call gets one window that nobody can foresee.
+
+An input of independent elements (every float input, unless the task says that it is *dealt*) lies
+in one long pool of draws, and a call's input begins anywhere in it, on ``ALIGN`` bytes: there are
+far too many windows to work on them ahead, and the pool is as long as all windows of a chain
+together, so that working on all of it costs what the calls cost. Other inputs (integers, whatever
+has a structure) are dealt whole, one of several sets.
+
+A pool is new for each chain, and no worker can read it before the chain begins.
+"""
+
+import inspect
+import math
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graders.candidate import Candidate, Draw, number
+from graders.pacing.memory import Block, Memory
+from tasks.spec import Shape
+
+ALIGN = 256
+MOST_BYTES = 6 << 30  # of all pools of a chain together
+DRAWING_S = 0.4  # for draws on the host, beyond the first
+MOST_DEALT = 64
+
+
+@dataclass(frozen=True)
+class Pool:
+    """One input's pool. ``places`` are where a call's input may begin, in elements."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    block: Block
+    places: range
+
+    @property
+    def leaf(self) -> dict[str, Any]:
+        """As it is described to the worker."""
+        return {
+            "name": self.name,
+            "dtype": self.dtype,
+            "shape": list(self.shape),
+            "size": self.block.size,
+        }
+
+    def window(self, begin: int) -> Any:
+        """The referee's own view of one input."""
+        size = math.prod(self.shape)
+        return self.block.array(self.dtype)[begin : begin + size].reshape(self.shape)
+
+
+@dataclass(frozen=True)
+class Pools:
+    """All inputs of a shape. ``params`` go to ``setup``; ``dealt`` name the inputs dealt whole."""
+
+    params: Mapping[str, Any]
+    pools: tuple[Pool, ...]
+    dealt: frozenset[str]
+
+    def choose(self) -> list[int]:
+        """Where the inputs of one call begin; whole sets are dealt together."""
+        one = secrets.randbelow(1 << 30)
+        return [
+            pool.places[one % len(pool.places)]
+            if pool.name in self.dealt
+            else pool.places[secrets.randbelow(len(pool.places))]
+            for pool in self.pools
+        ]
+
+    def inputs(self, begins: Sequence[int]) -> dict[str, Any]:
+        """The referee's own view of the inputs of one call."""
+        pairs = zip(self.pools, begins, strict=True)
+        return {pool.name: pool.window(begin) for pool, begin in pairs}
+
+    def release(self) -> None:
+        """Give all memory back."""
+        for pool in self.pools:
+            pool.block.release()
+
+
+def draws(candidate: Candidate, shape: Shape, memory: Memory, count: int) -> list[Draw]:
+    """Nominal draws from secret seeds; on the device where the task's reference can."""
+    make = candidate.reference.make_inputs
+    sized = {**shape.dims, "dtype": shape.dtype}
+    on_device = memory.is_device and "device" in inspect.signature(make).parameters
+    found: list[Draw] = []
+    started = time.monotonic()
+    while len(found) < count and (on_device or not found or time.monotonic() - started < DRAWING_S):
+        seed = number(secrets.token_hex(16))
+        made = make(sized, seed, device="cuda") if on_device else make(sized, seed)
+        found.append(Draw(made["params"], made["calls"]))
+    return found
+
+
+def make_pools(candidate: Candidate, shape: Shape, memory: Memory, calls: int) -> Pools:
+    """Fresh pools for a chain of so many calls."""
+    first = draws(candidate, shape, memory, 1)[0]
+    sizes = {name: _bytes(array) for name, array in first.calls[0].items()}
+    budget = min(calls * sum(sizes.values()), MOST_BYTES)
+    wanted = {
+        name: max(memory.cold_bytes, budget * n // sum(sizes.values())) for name, n in sizes.items()
+    }
+    count = max(-(-wanted[name] // max(size, 1)) for name, size in sizes.items())
+    drawn = [first, *draws(candidate, shape, memory, min(count, 4 * calls) - 1)]
+    dealt = frozenset(n for n, a in first.calls[0].items() if is_dealt(candidate, n, a))
+    pools = tuple(
+        _dealt(name, drawn, memory) if name in dealt else _pooled(name, drawn, memory, wanted[name])
+        for name in sizes
+    )
+    memory.settle()
+    return Pools(first.params, pools, dealt)
+
+
+def is_dealt(candidate: Candidate, name: str, array: Any) -> bool:
+    """Whether an input keeps its draw: integers always, floats when the task says so."""
+    return name in candidate.task.interface.dealt_inputs or "float" not in dtype_of(array)
+
+
+def dtype_of(array: Any) -> str:
+    """``float32`` for NumPy's and torch's."""
+    return str(array.dtype).removeprefix("torch.")
+
+
+def _bytes(array: Any) -> int:
+    return int(array.nbytes)
+
+
+def _pooled(name: str, drawn: Sequence[Draw], memory: Memory, wanted: int) -> Pool:
+    """Draws one behind the other; what they do not fill is drawn from them again."""
+    arrays = [draw.calls[0][name] for draw in drawn]
+    one = arrays[0]
+    each = math.prod(one.shape)
+    item = _bytes(one) // each
+    length = max(wanted // item, each + ALIGN // item)
+    block = memory.allocate(length * item)
+    flat = block.array(dtype_of(one))
+    filled = 0
+    for array in arrays:
+        part = min(each, length - filled)
+        flat[filled : filled + part] = _flat(array, memory)[:part]
+        filled += part
+        if filled == length:
+            break
+    _resample(flat, filled, memory)
+    step = max(ALIGN // item, 1)
+    return Pool(name, dtype_of(one), tuple(one.shape), block, range(0, length - each + 1, step))
+
+
+def _dealt(name: str, drawn: Sequence[Draw], memory: Memory) -> Pool:
+    arrays = [draw.calls[0][name] for draw in drawn[:MOST_DEALT]]
+    one = arrays[0]
+    each = math.prod(one.shape)
+    item = max(_bytes(one) // max(each, 1), 1)
+    step = -(-max(each * item, 1) // ALIGN) * ALIGN // item
+    block = memory.allocate(len(arrays) * step * item)
+    flat = block.array(dtype_of(one))
+    for n, array in enumerate(arrays):
+        flat[n * step : n * step + each] = _flat(array, memory)
+    return Pool(name, dtype_of(one), tuple(one.shape), block, range(0, len(arrays) * step, step))
+
+
+def _flat(array: Any, memory: Memory) -> Any:
+    if memory.is_device and not hasattr(array, "is_cuda"):
+        array = memory.torch.from_numpy(array.copy())  # type: ignore[attr-defined]
+    return array.reshape(-1)
+
+
+CHUNK = 1 << 24
+
+
+def _resample(flat: Any, filled: int, memory: Memory) -> None:
+    """Fill the rest with elements of the filled part, chosen anew one by one."""
+    for start in range(filled, len(flat), CHUNK):
+        part = min(CHUNK, len(flat) - start)
+        flat[start : start + part] = flat[_choices(filled, part, memory, flat)]
+
+
+def _choices(among: int, count: int, memory: Memory, flat: Any) -> Any:
+    if memory.is_device:
+        torch = memory.torch  # type: ignore[attr-defined]
+        seeded = torch.Generator(device=flat.device)
+        seeded.manual_seed(secrets.randbits(62))
+        return torch.randint(among, (count,), device=flat.device, generator=seeded)
+    return np.random.Generator(np.random.Philox(secrets.randbits(64))).integers(among, size=count)

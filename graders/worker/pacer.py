@@ -1,0 +1,340 @@
+"""The worker's side of paced calls: one call at a time, each when the referee's page says so.
+
+The page is host memory that both processes map, as 64-bit words. The referee writes the first part,
+this side the second; neither believes the other beyond that (``graders/pacing/chain.py`` says what
+the referee makes of it). A number that goes up by one is written last and opens a line::
+
+    GO    number, command, key (2), where each input begins (elements of its pool, 16), place
+    DONE  number, digest (2)          written by the digest kernel itself on a GPU
+    READY number                      waiting for that command
+
+Commands: ``CALL`` runs the submission on the inputs and commits to its outputs by a digest with
+this call's key; ``KEEP`` copies the outputs of the last call to ``place`` in the memory that the
+referee kept for them; ``END`` answers the frame. An exception ends the pace as an answer to it.
+"""
+
+import hashlib
+import mmap
+import sys
+from ctypes import Structure, addressof, c_int, c_uint64, c_void_p
+from typing import Any
+
+GO, DONE, READY = 0, 64, 128  # first word of each line
+COMMAND, KEY, BEGIN, PLACE = 1, 2, 4, 20
+CALL, KEEP, END = 1, 2, 3
+PAGE_BYTES = 4096
+MOST_LEAVES, LANES = 8, 256
+BLOCKS = 256
+BYTES_A_BLOCK = 32 << 10
+
+Frame = dict[str, Any]
+
+
+class Leaf(Structure):
+    """One array of a digest: address and bytes."""
+
+    _fields_ = [("at", c_uint64), ("bytes", c_uint64)]
+
+
+class Leaves(Structure):
+    """All arrays of a digest, as the kernel takes them."""
+
+    _fields_ = [("leaf", Leaf * MOST_LEAVES), ("count", c_int)]
+
+
+def aligned(size: int) -> int:
+    """Bytes that an output takes in the memory of kept outputs."""
+    return -(-size // 256) * 256
+
+
+def blocks_for(size: int) -> int:
+    """Blocks of a digest over ``size`` bytes; a part of what the digest is."""
+    return max(1, min(BLOCKS, size // BYTES_A_BLOCK))
+
+
+class DeviceDigest:
+    """The digest kernel, ready to launch (``graders/pacing/digest.cu``)."""
+
+    def __init__(self, driver: Any, ptx: str, done: int) -> None:
+        """``done`` is the device's address of the line that it writes."""
+        self._scratch = driver.allocate(BLOCKS * 16 + 16)  # fresh memory is zero
+        self._leaves, self._k0, self._k1 = Leaves(), c_uint64(), c_uint64()
+        self._number = c_uint64()
+        self._held = [
+            self._leaves,
+            self._k0,
+            self._k1,
+            c_uint64(self._scratch.address),
+            c_uint64(self._scratch.address + BLOCKS * 16),
+            c_uint64(done),
+            self._number,
+        ]
+        pointers = (c_void_p * len(self._held))(*(addressof(held) for held in self._held))
+        self._launch = driver.launcher(driver.kernel(ptx, "digest"), pointers)
+
+    def __call__(
+        self, arrays: list[tuple[int, int]], key: tuple[int, int], number: int, stream: int
+    ) -> None:
+        """Launch over (address, bytes) pairs."""
+        self._k0.value, self._k1.value = key
+        self._number.value = number
+        self._leaves.count = len(arrays)
+        total = 0
+        for leaf, (address, size) in zip(self._leaves.leaf, arrays):  # noqa: B905 - eight places
+            leaf.at, leaf.bytes = address, size
+            total += size
+        if code := self._launch(blocks_for(total), LANES, stream):
+            raise RuntimeError(f"the digest could not be launched: CUDA error {code}")
+
+
+class OnDevice:
+    """Pools, page and outputs in the memory of a GPU."""
+
+    def __init__(self, worker: Any, frame: Frame, page: mmap.mmap) -> None:
+        self._memory = _beside("device_memory")
+        self._torch = torch = worker.arrays.torch
+        self._stream = torch._C._cuda_getCurrentRawStream
+        torch.cuda.current_stream().synchronize()  # this thread has the device's context now
+        self._driver = self._memory.Driver()
+        self._page = page
+        self.digest: Any = None
+        if "ptx" in frame:
+            done = self._driver.page_locked(page) + 8 * DONE
+            self.digest = DeviceDigest(self._driver, frame["ptx"], done)
+        self._blocks: list[Any] = []
+
+    def pool(self, fd: int, size: int, dtype: str) -> Any:
+        """All of a pool as one flat tensor."""
+        block = self._driver.imported(fd, size)
+        self._blocks.append(block)
+        flat = self._torch.as_tensor(block, device="cuda")[:size]
+        return flat.view(getattr(self._torch, dtype))
+
+    def window(self, pool: Any, shape: list[int], strides: list[int], begin: int) -> Any:
+        """One input."""
+        return pool.as_strided(shape, strides, begin)
+
+    def expected(self, dtype: str, shape: list[int]) -> tuple[Any, Any]:
+        """What `checked` compares with, made once."""
+        return getattr(self._torch, dtype), self._torch.Size(shape)
+
+    def checked(self, name: str, value: Any, dtype: Any, shape: Any) -> Any:
+        """An output as a contiguous tensor of what is asked for. Raises TypeError."""
+        if type(value) is not self._torch.Tensor:
+            value = self._torch.as_tensor(value).as_subclass(self._torch.Tensor)
+        if value.dtype is not dtype or value.shape != shape or not value.is_cuda:
+            told = f"{value.dtype} {list(value.shape)} on {value.device}"
+            raise TypeError(f"output {name!r} is {told} where {dtype} {list(shape)} is asked for")
+        return value if value.is_contiguous() else value.contiguous()
+
+    def commit(self, values: list[Any], key: tuple[int, int], number: int) -> None:
+        """Launch the digest behind the call, on the stream that is current."""
+        arrays = [(value.data_ptr(), value.nbytes) for value in values]
+        self.digest(arrays, key, number, self._stream(0))
+
+    def copy(self, values: list[Any], slots: Any, place: int) -> None:
+        """Copy outputs to the referee's memory and wait for it."""
+        self._torch.cuda.synchronize()
+        for value in values:
+            target = slots[place : place + value.nbytes]
+            target.copy_(value.view(-1).view(self._torch.uint8))
+            place += aligned(value.nbytes)
+        self._torch.cuda.synchronize()
+
+    def close(self) -> None:
+        """Unmap all."""
+        self._torch.cuda.synchronize()
+        for block in self._blocks:
+            block.release()
+        if self.digest is not None:
+            self._driver.release_page(self._page)
+
+
+class OnHost:
+    """The same in host memory, for CPU workers."""
+
+    def __init__(self, worker: Any, _frame: Frame, page: mmap.mmap) -> None:
+        self._numpy = sys.modules["numpy"]
+        self._words = memoryview(page).cast("Q")
+        self._fetch = worker.arrays.fetch
+
+    def pool(self, fd: int, size: int, dtype: str) -> Any:
+        """All of a pool as one flat array."""
+        mapped = mmap.mmap(fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        return self._numpy.frombuffer(mapped, dtype)
+
+    def window(self, pool: Any, shape: list[int], strides: list[int], begin: int) -> Any:
+        """One input."""
+        steps = [stride * pool.itemsize for stride in strides]
+        return self._numpy.lib.stride_tricks.as_strided(pool[begin:], shape, steps)
+
+    def expected(self, dtype: str, shape: list[int]) -> tuple[Any, Any]:
+        """What `checked` compares with."""
+        return dtype, tuple(shape)
+
+    def checked(self, name: str, value: Any, dtype: Any, shape: Any) -> Any:
+        """An output as a contiguous array of what is asked for. Raises TypeError."""
+        value = self._fetch(value)
+        if str(value.dtype) != dtype or value.shape != shape:
+            told = f"{value.dtype} {list(value.shape)}"
+            raise TypeError(f"output {name!r} is {told} where {dtype} {list(shape)} is asked for")
+        return value
+
+    def commit(self, values: list[Any], key: tuple[int, int], number: int) -> None:
+        """Write the digest."""
+        self._words[DONE + 1], self._words[DONE + 2] = host_digest(values, key)
+        self._words[DONE] = number
+
+    def copy(self, values: list[Any], slots: Any, place: int) -> None:
+        """Copy outputs to the referee's memory."""
+        for value in values:
+            slots[place : place + value.nbytes] = value.reshape(-1).view("uint8")
+            place += aligned(value.nbytes)
+
+    def close(self) -> None:
+        """Mappings end with the last array over them."""
+
+
+def host_digest(values: list[Any], key: tuple[int, int]) -> tuple[int, int]:
+    """Keyed BLAKE2b of the arrays' bytes, 128 bits."""
+    word = b"".join(part.to_bytes(8, "little") for part in key)
+    total = hashlib.blake2b(key=word, digest_size=16)
+    for value in values:
+        total.update(value.nbytes.to_bytes(8, "little"))
+        total.update(value.reshape(-1).view("uint8"))
+    found = total.digest()
+    return int.from_bytes(found[:8], "little"), int.from_bytes(found[8:], "little")
+
+
+class Pace:
+    """One chain of paced calls of the submission."""
+
+    def __init__(self, worker: Any, frame: Frame) -> None:
+        page, *pools, slots = worker.fds
+        self._worker = worker
+        self._mapped = mmap.mmap(page, PAGE_BYTES)
+        self._page = memoryview(self._mapped).cast("Q")
+        self._side: Any = (OnDevice if hasattr(worker.arrays, "torch") else OnHost)(
+            worker, frame, self._mapped
+        )
+        self._inputs = Windows(self._side, frame, pools)
+        self._outputs = [
+            (leaf["name"], *self._side.expected(leaf["dtype"], leaf["shape"]))
+            for leaf in frame["outputs"]
+        ]
+        self._slots = self._side.pool(slots, frame["slots"], "uint8")
+        self._values: list[Any] = []
+
+    def serve(self) -> None:
+        """Follow the page until it says END."""
+        page, number = self._page, 0
+        while True:
+            number += 1
+            page[READY] = number
+            while page[GO] != number:
+                pass
+            if page[COMMAND] == CALL:
+                self._call(number)
+            elif page[COMMAND] == KEEP:
+                self._side.copy(self._values, self._slots, page[PLACE])
+                page[DONE] = number
+            else:
+                return
+
+    def _call(self, number: int) -> None:
+        worker, page = self._worker, self._page
+        inputs = self._inputs(page[BEGIN : BEGIN + 16])
+        result = worker.adapter.run(worker.entries, worker.state, inputs)
+        checked = self._side.checked
+        self._values = [checked(name, result[name], *form) for name, *form in self._outputs]
+        self._side.commit(self._values, (page[KEY], page[KEY + 1]), number)
+
+    def close(self) -> None:
+        """Unmap all."""
+        self._values = []
+        self._side.close()
+
+
+class Windows:
+    """Inputs by where they begin in their pools."""
+
+    def __init__(self, side: Any, frame: Frame, fds: list[int]) -> None:
+        self._side = side
+        self._leaves = [
+            (leaf["name"], side.pool(fd, leaf["size"], leaf["dtype"]), *_layout(leaf["shape"]))
+            for leaf, fd in zip(frame["inputs"], fds, strict=True)
+        ]
+
+    def __call__(self, begins: Any) -> dict[str, Any]:
+        """The inputs of one call."""
+        window = self._side.window
+        return {
+            name: window(pool, shape, strides, begins[n])
+            for n, (name, pool, shape, strides) in enumerate(self._leaves)
+        }
+
+
+def _layout(shape: list[int]) -> tuple[list[int], list[int]]:
+    """A shape and its strides in elements, densely packed."""
+    strides: list[int] = []
+    step = 1
+    for length in reversed(shape):
+        strides.insert(0, step)
+        step *= length
+    return shape, strides
+
+
+def pace(worker: Any, frame: Frame) -> Frame:
+    """Serve one chain."""
+    chain = Pace(worker, frame)
+    try:
+        chain.serve()
+    except BaseException as error:
+        raise _refused("call", error) from error
+    finally:
+        chain.close()
+    return {"ok": "pace"}
+
+
+def events(worker: Any, frame: Frame) -> Frame:
+    """Milliseconds of calls by this process's own CUDA events: a claim, as the boards measure.
+
+    Each call is on an idle stream after ``flush`` bytes were written; or, with ``spin`` clock
+    cycles, queued behind a kernel of that length, so that no launch latency is in the figure.
+    """
+    torch = worker.arrays.torch
+    side = OnDevice(worker, {}, mmap.mmap(-1, PAGE_BYTES))
+    inputs = Windows(side, frame, worker.fds)
+    cold = torch.empty(frame["flush"], dtype=torch.uint8, device="cuda")
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    found = []
+    try:
+        for number, begins in enumerate(frame["begins"]):
+            given = inputs(begins)
+            cold.zero_()
+            torch.cuda.synchronize()
+            if frame["spin"]:
+                torch.cuda._sleep(frame["spin"])
+            start.record()
+            worker.adapter.run(worker.entries, worker.state, given)
+            end.record()
+            torch.cuda.synchronize()
+            if number >= frame["warm_up"]:
+                found.append(start.elapsed_time(end))
+    except BaseException as error:
+        raise _refused("call", error) from error
+    finally:
+        side.close()
+    return {"ok": "events", "milliseconds": found}
+
+
+def _refused(kind: str, error: BaseException) -> BaseException:
+    refused: BaseException = sys.modules["__main__"].Refused(kind, error)
+    return refused
+
+
+def _beside(name: str) -> Any:
+    """A file beside this one, under the name that `main.py` gives such files."""
+    known = f"_referee_{name}"
+    main = sys.modules["__main__"]
+    return sys.modules.get(known) or main.load(f"{main.HERE}/{name}.py", known)

@@ -1,0 +1,131 @@
+"""Paced calls: what the referee makes of honest workers and of forgers (in host memory)."""
+
+import dataclasses
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from graders.base import GradeRequest
+from graders.candidate import Candidate, candidate_of
+from graders.errors import SubmissionFailed
+from graders.pacing.chain import Chain
+from graders.pacing.samples import SLACK, PacedSamples, Trusted
+from graders.pacing.timer import believable, time_paced
+from tasks.loader import read_task
+
+HERE = Path(__file__).parent
+TASK = read_task(HERE / "library" / "row-softmax")
+SMALL = TASK.shapes[0]
+
+FORGERS = {
+    "early_answer": "tampered",
+    "replayed_digest": "tampered",
+    "fitted_outputs": "tampered",
+    "skipped_calls": "wrong",
+    "late_write": "tampered, wrong, nan",  # by what the memory held and how late it was
+    "lazy_output": "",
+    "worked_ahead": "",
+    "copied_reference": "",
+    "lean_calls": "",
+    "patched_clocks": "",
+}
+"""What each comes to where its mechanism exists without a GPU; nothing: right results, no gain."""
+
+Submitted = Callable[[str], Candidate]
+
+
+@pytest.fixture
+def submitted(tmp_path: Path) -> Iterator[Callable[[Path], "contextmanager[Candidate]"]]:
+    @contextmanager
+    def candidate(solution: Path) -> Iterator[Candidate]:
+        folder = tmp_path / "submission"
+        folder.mkdir()
+        shutil.copyfile(solution, folder / "solution.py")
+        shutil.copyfile(HERE / "forgers" / "shared.py", folder / "shared.py")
+        with candidate_of(GradeRequest(TASK, folder)) as found:
+            yield found
+
+    yield candidate
+
+
+def forger(name: str) -> Path:
+    return HERE / "forgers" / name / "solution.py"
+
+
+@pytest.mark.parametrize("name", [name for name, word in FORGERS.items() if word])
+def test_a_forger_of_answers_is_caught(name: str, submitted) -> None:
+    with submitted(forger(name)) as candidate, pytest.raises(SubmissionFailed) as caught:
+        time_paced(candidate, [SMALL], "quick")
+    assert caught.value.result in FORGERS[name].split(", "), str(caught.value)
+
+
+@pytest.mark.parametrize("name", [name for name, word in FORGERS.items() if not word])
+def test_right_results_are_timed_however_they_come(name: str, submitted) -> None:
+    with submitted(forger(name)) as candidate:
+        (samples,) = time_paced(candidate, [SMALL], "quick")
+    assert samples.summary().certified
+    assert samples.verified >= 40
+
+
+@pytest.mark.parametrize("name", ["reused_buffer", "atomics", "graph", "two_streams"])
+def test_honest_submissions_are_timed(name: str, submitted) -> None:
+    with submitted(HERE / "honest_gpu" / f"{name}.py") as candidate:
+        (samples,) = time_paced(candidate, [SMALL], "quick")
+    assert samples.certified_ms > 0
+
+
+def samples(chains: list[list[int]], events: list[float], own: list[int]) -> PacedSamples:
+    made = [Chain(elapsed_ns=chain) for chain in chains]
+    trusted = Trusted((Chain(elapsed_ns=own),), (0.010,))
+    return PacedSamples("s", made, [trusted], events_ms=events)
+
+
+def test_a_claim_stands_when_the_clock_bears_it() -> None:
+    summary = samples([[120_000] * 9, [115_000] * 9], [0.102, 0.103, 0.104], [25_000]).summary()
+    assert summary.method == "cuda_events"
+    assert summary.median_ms == 0.103
+    assert summary.claim is not None
+    assert summary.claim.predicted_ms == pytest.approx(0.100)  # 115 us less 25 - 10
+
+
+def test_a_claim_below_what_is_allowed_is_replaced_by_the_certified_time() -> None:
+    low = 0.100 * (1 - SLACK) - 1e-4
+    summary = samples([[120_000] * 9, [115_000] * 9], [low] * 9, [25_000]).summary()
+    assert summary.method == "paced_calls"
+    assert summary.certified
+    assert summary.median_ms == pytest.approx(0.115)
+    assert summary.claim is not None
+    assert not summary.claim.accepted
+
+
+def test_work_in_one_call_for_others_is_in_the_figure() -> None:
+    hoarder = [[1_000_000] + [1_000] * 99] * 3
+    assert samples(hoarder, [], [1_000]).certified_ms == pytest.approx(0.01099)
+
+
+def test_one_noisy_chain_moves_nothing() -> None:
+    quiet, noisy = [100_000] * 9, [100_000] * 8 + [9_000_000]
+    assert samples([noisy, quiet], [], [1_000]).certified_ms == pytest.approx(0.1)
+
+
+def test_our_own_worker_counts_with_what_leaves_the_candidate_most() -> None:
+    found = samples([[100_000]], [], [30_000])
+    less = Trusted((Chain(elapsed_ns=[15_000]),), (0.010,))
+    both = dataclasses.replace(found, trusted=[*found.trusted, less])
+    assert both.beside_ms == pytest.approx(0.020)
+
+
+@pytest.mark.parametrize(
+    "value", [None, "fast", [1.0] * 3, [1.0, float("nan")], [True, 1.0], [1.0, -1.0], [[], 1.0]]
+)
+def test_events_that_are_no_times_are_tampering(value: object) -> None:
+    with pytest.raises(SubmissionFailed) as caught:
+        believable(value, 2)
+    assert caught.value.result == "tampered"
+
+
+def test_events_that_are_times_are_taken() -> None:
+    assert believable([1, 2.5], 2) == [1.0, 2.5]

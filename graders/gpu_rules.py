@@ -16,7 +16,7 @@ kernels. The cap itself is recorded. Clocks set by an operator (``applications_c
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -70,23 +70,25 @@ def disturbed(before: GpuReading | None, after: GpuReading | None) -> str:
     return ""
 
 
-def settled(uuid: str, patience_s: float = PATIENCE_S) -> GpuReading | None:
+def settled(
+    uuid: str, patience_s: float = PATIENCE_S, ours: Collection[int] = ()
+) -> GpuReading | None:
     """The reading of an idle GPU, or the last one when it does not become idle in time."""
     stop_at = time.monotonic() + patience_s
-    now = gpu_state.reading(uuid)
+    now = gpu_state.reading(uuid, ours)
     while busy(now) and time.monotonic() < stop_at:
         time.sleep(_POLL_S)
-        now = gpu_state.reading(uuid)
+        now = gpu_state.reading(uuid, ours)
     return now
 
 
-def afterwards(uuid: str) -> GpuReading | None:
+def afterwards(uuid: str, ours: Collection[int] = ()) -> GpuReading | None:
     """The reading after our own workers were killed; a context takes a moment to be taken down."""
     stop_at = time.monotonic() + _ENDING_S
-    now = gpu_state.reading(uuid)
+    now = gpu_state.reading(uuid, ours)
     while now and now.foreign_processes and time.monotonic() < stop_at:
         time.sleep(_POLL_S)
-        now = gpu_state.reading(uuid)
+        now = gpu_state.reading(uuid, ours)
     return now
 
 
@@ -99,22 +101,25 @@ class Readings:
 
 
 @contextmanager
-def watched(device: str, strict: bool, readings: Readings) -> Iterator[None]:
+def watched(
+    device: str, strict: bool, readings: Readings, ours: Collection[int] = ()
+) -> Iterator[None]:
     """Read a GPU's state around what is measured inside. Nothing is done on a CPU.
 
     ``strict``, for an isolated grade: wait for an idle GPU, ``PATIENCE_S`` at most, and raise
-    GraderVoid by the rules of this module. Errors from inside go on as they are.
+    GraderVoid by the rules of this module. ``ours`` are workers that live before and after. Errors
+    from inside go on as they are.
     """
     if device == "cpu":
         yield
         return
-    readings.before = settled(device, PATIENCE_S if strict else 0.0)
+    readings.before = settled(device, PATIENCE_S if strict else 0.0, ours)
     if strict:
         require(busy(readings.before), device)
     try:
         yield
     finally:
-        readings.after = afterwards(device)
+        readings.after = afterwards(device, ours)
     if strict:
         require(disturbed(readings.before, readings.after), device)
 

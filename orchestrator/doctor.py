@@ -1,18 +1,21 @@
 """What this machine can do, what is missing, and the command that fixes it."""
 
+import importlib.metadata
 import os
 import platform
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from graders import gpu_rules, gpu_state, machine
 from orchestrator.models.roster import load_roster
 from sandboxes.registry import KINDS, provider
+from tasks import hardware
 from tasks.deck import deck_names, deck_tasks, load_deck
 
+_CUDA = "/usr/local/cuda"  # where NVIDIA's packages and images have the toolkit
 _ENOUGH_DISK_BYTES = 5 << 30
 """An archive of a few hundred sessions, their workspaces and the engine's images."""
 
@@ -73,15 +76,51 @@ def _compiler() -> Iterator[Finding]:
 
 
 def _gpu() -> Iterator[Finding]:
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        detail = "no NVIDIA driver: the CPU tasks run, GPU tasks do not"
+    there = machine.gpus()
+    if not there:
+        detail = "the driver names none" if shutil.which("nvidia-smi") else "no NVIDIA driver"
+        detail += ": the CPU tasks run, GPU tasks do not"
         yield Finding("GPU", False, detail, needed=False)
         return
-    query = [tool, "--query-gpu=name,uuid,driver_version", "--format=csv,noheader"]
-    listed = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
-    ok = listed.returncode == 0 and bool(listed.stdout.strip())
-    yield Finding("GPU", ok, listed.stdout.strip() or listed.stderr.strip(), needed=False)
+    for gpu in there:
+        now = gpu_state.reading(gpu.uuid)
+        told = f"{gpu.name}, driver {gpu.driver}, {gpu_state.summary(now)}"
+        row = hardware.match(gpu.name)
+        peaks = f"peaks of {row}" if row else "no row of peaks: held against what it measures"
+        why = gpu_rules.busy(now)
+        yield Finding(f"GPU {gpu.uuid}", not why, f"{told}; {peaks}", why, needed=False)
+    yield from _gpu_tools()
+
+
+def _gpu_tools() -> Iterator[Finding]:
+    """What a worker needs to build and run kernels, where a worker sees it."""
+    for package in ("torch", "triton"):
+        found = _version(package)
+        fix = "" if found else f"pip install {package}, of a version that fits the driver"
+        yield _tool(package, found, fix)
+    yield _tool("nvcc", _program("nvcc"), f"install the CUDA toolkit below {_CUDA}")
+    ninja = _program("ninja") or (_version("ninja") and "of the package ninja")
+    yield _tool("ninja", ninja, "apt-get install ninja-build   (or pip install ninja)")
+    yield _tool("bubblewrap", shutil.which("bwrap"), "apt-get install bubblewrap")
+    detail = _program("ncu")
+    yield Finding("GPU profiler ncu", detail is not None, detail or "not there", needed=False)
+
+
+def _tool(name: str, found: str | None, fix: str) -> Finding:
+    detail = found or "missing: GPU submissions that need it cannot be graded"
+    return Finding(f"GPU grading: {name}", found is not None, detail, "" if found else fix, False)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _program(name: str) -> str | None:
+    """Where a program of the system is, for workers: not what this shell's path may add."""
+    return shutil.which(name, path=f"/usr/local/bin:/usr/bin:/bin:{_CUDA}/bin")
 
 
 def _decks() -> Iterator[Finding]:

@@ -56,7 +56,9 @@ def _values(name: str) -> np.ndarray:
     """All 256 values of a float8, by their bits."""
     codes = np.arange(256, dtype=np.uint16)
     if name == "float8_e5m2":
-        return (codes << 8).view(np.float16).astype(np.float32)
+        halves = (codes << 8).view(np.float16)
+        with np.errstate(invalid="ignore"):  # signalling NaN
+            return np.where(np.isnan(halves), np.nan, halves).astype(np.float32)
     sign = np.where(codes & 0x80, -1.0, 1.0)
     exponent, mantissa = ((codes >> 3) & 15).astype(np.int64), (codes & 7).astype(np.float64)
     normal = np.ldexp(1 + mantissa / 8, exponent - 7)

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-BLOCKS = 6  # of each size that are dirtied: allocators hand the latest out first
-SEGMENT = 2 << 20  # bytes of the segments that torch cuts its small blocks from
-SEGMENTS = 4
-MOST_DIRT = 64 << 20  # bytes of a block of which there is only one
+BLOCKS = 6  # of a size that are dirtied: allocators hand the latest out first
+FROM_THE_HEAP = 24 << 20
+"""Freeing a mapped block raises glibc's threshold for mapping to its size, and that for giving the
+end of the heap back to twice that (mallopt(3), M_MMAP_THRESHOLD; at most 32 MB)."""
+SMALL = 64 << 10  # bytes up to which each size is dirtied several times
 
 
 def leaf(result: Any, path: str, *, alone: bool) -> Any:
@@ -52,10 +53,12 @@ def _items(result: Any) -> list[tuple[str, Any]]:
 
 
 def _blocks(sizes: list[int]) -> list[int]:
-    """Sizes of the blocks to dirty: each size several times, and parts of all together."""
-    parts = [sum(sizes) >> shift for shift in range(4)]
+    """Sizes of the blocks to dirty, largest first: of outputs, their sum, and powers of two."""
+    wanted = {sum(sizes), *sizes, *(1 << n for n in range(6, 23))}
     return [
-        max(size, 1) for size in (*parts, *sizes) for _ in range(BLOCKS if size <= MOST_DIRT else 1)
+        size
+        for size in sorted(wanted - {0}, reverse=True)
+        for _ in range(BLOCKS if size <= SMALL else 1)
     ]
 
 
@@ -92,6 +95,8 @@ class HostArrays:
 
     def dirty(self, sizes: list[int], byte: int) -> None:
         """Leave blocks of ``byte`` on the heap for a careless ``np.empty`` to find."""
+        first = np.empty(FROM_THE_HEAP, np.uint8)
+        del first  # from now on smaller blocks come from the heap and stay there when freed
         blocks = [np.full(size, byte, np.uint8) for size in _blocks(sizes)]
         del blocks
 
@@ -162,10 +167,9 @@ class CudaArrays:
         """Fill what the caching allocator will hand out: it gives back what it held before."""
         torch = self.torch
         torch.cuda.empty_cache()
-        wanted = [*sizes, *[SEGMENT // 2] * SEGMENTS]
         blocks = [
             torch.full((size,), byte, dtype=torch.uint8, device=self.device)
-            for size in _blocks(wanted)
+            for size in _blocks(sizes)
         ]
         torch.cuda.synchronize()
         del blocks

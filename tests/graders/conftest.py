@@ -21,6 +21,12 @@ def task() -> Task:
     return read_task(LIBRARY / "scaled-row-sum")
 
 
+@pytest.fixture(scope="session")
+def library() -> Path:
+    """Small tasks, one for each thing that a task can be."""
+    return LIBRARY
+
+
 @pytest.fixture
 def submit(tmp_path: Path) -> Callable[[dict[str, str]], Path]:
     """Write a submission's files; a fresh folder each time."""

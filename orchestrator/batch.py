@@ -49,6 +49,8 @@ class Job:
     stage: Callable[[Path], GradeRequest]
     keep: Callable[[Grade], None]
     turn: Callable[[], AbstractContextManager[bool]] = lambda: nullcontext(True)
+    device: str = "cpu"
+    languages: tuple[str, ...] = ()  # that its task accepts; any without
 
 
 @dataclass

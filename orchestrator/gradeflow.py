@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from graders.base import Grader, GradeRequest
 from orchestrator.batch import Job, NotReadable, run
@@ -18,13 +19,16 @@ from orchestrator.gradefile import GradeFile
 from orchestrator.gradeprogress import Reporter
 from orchestrator.grading import (
     GradingOptions,
+    attempt_job,
     gradable,
     grade_request,
     is_grade_of,
-    regrade_all,
+    ungraded,
 )
 from orchestrator.handin import HandIn, read_hand_in
+from orchestrator.heartbeat import Heart
 from orchestrator.importing import FilesRequest, import_files
+from orchestrator.qualifying import qualified
 from orchestrator.submission import write_folder
 from sandboxes.names import printable
 from tasks.errors import TaskError
@@ -43,6 +47,7 @@ class Outcome:
     known: int = 0  # that an earlier run has graded
     stopped: bool = False
     is_batch: bool = True
+    qualification: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def void(self) -> list[str]:
@@ -64,9 +69,17 @@ class Grading:
     """Grades with one grader, one set of options and one reporter."""
 
     def __init__(
-        self, grader: Grader, options: GradingOptions, report: Reporter, stop: threading.Event
+        self,
+        grader: Grader,
+        options: GradingOptions,
+        report: Reporter,
+        stop: threading.Event,
+        *,
+        qualify: bool = False,
     ) -> None:
+        """``qualify`` asks before a batch whether this machine measures as it did."""
         self._grader, self._options, self._report, self._stop = grader, options, report, stop
+        self._qualify = qualify
         self._told: set[str] = set()
 
     # --- (a) one submission -----------------------------------------------------------------------
@@ -84,7 +97,7 @@ class Grading:
             return replace(grade_request(task, copy, device, self._options), shown_as=shown)
 
         job = Job(printable(str(path)), stage, kept.append)
-        return self._outcome(self._run([job]), is_batch=False)
+        return self._outcome(run([job], self._grader, self._report, self._stop), is_batch=False)
 
     # --- (b), (c) what is archived ----------------------------------------------------------------
 
@@ -116,7 +129,12 @@ class Grading:
                 jobs.append(job)
         if known:
             self._report.say(f"{known} of {len(layout.found)} are in {out.path} already")
-        return self._outcome(self._run(jobs), left, known)
+        asked = self._qualified(jobs)
+        for found in asked:
+            out.write({"qualification": found})
+        done = run(jobs, self._grader, self._report, self._stop)
+        self._report.say(f"grades are in {out.path}")
+        return replace(self._outcome(done, left, known), qualification=asked)
 
     def into_archive(self, layout: Layout, archive: Archive, model: str, deck: str = "") -> Outcome:
         """Import them as attempts of ``model``, where the layout names none, and grade those."""
@@ -142,7 +160,9 @@ class Grading:
             folders[done.folder.id] = done.folder
             verb = "imported" if done.is_new else "known"
             self._report.say(f"{verb}: {one.shown} is attempt {done.folder.id}")
-        return self._regrade(archive, list(folders.values()), left=left)
+        outcome = self._regrade(archive, list(folders.values()), left=left)
+        self._report.say(f"grades are in {archive.path}; next: audit, then board")
+        return outcome
 
     def _foreign_job(self, one: Foreign, out: GradeFile) -> Job | None:
         """None where the file has its grade. Raises NotReadable, Unfit, NoSuchGpu."""
@@ -165,7 +185,7 @@ class Grading:
             if not self._options.is_replay:
                 out.add(one, grade)
 
-        return Job(one.shown, stage, keep)
+        return Job(one.shown, stage, keep, device=device, languages=task.languages)
 
     # --- all of them ------------------------------------------------------------------------------
 
@@ -176,9 +196,9 @@ class Grading:
             self._report.say(note)
         return device
 
-    def _run(self, jobs: Sequence[Job]) -> list[tuple[str, Grade]]:
-        done = run(jobs, self._grader, self._report, self._stop)
-        return [(job.name, grade) for job, grade in done]
+    def _qualified(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+        isolation = self._options.isolation
+        return qualified(jobs, isolation, self._report.say) if self._qualify else []
 
     def _regrade(
         self,
@@ -193,22 +213,24 @@ class Grading:
                 self._device(name)
             except (Unfit, NoSuchGpu, TaskError):
                 continue  # said for each attempt
-        grades = regrade_all(
-            archive, folders, self._grader, self._options, self._report, self._stop
-        )
-        names = {folder.id: _name(folder) for folder in folders}
-        graded = [(names.get(grade.attempt_id or "", grade.task), grade) for grade in grades]
-        return self._outcome(graded, left, is_batch=is_batch)
+        options, report, stop = self._options, self._report, self._stop
+        waiting = ungraded(folders, options, report.say)
+        with Heart() as heart:
+            jobs = [attempt_job(archive, folder, options, heart, stop) for folder in waiting]
+            asked = self._qualified(jobs) if is_batch else []
+            done = run(jobs, self._grader, report, stop)
+        return replace(self._outcome(done, left, is_batch=is_batch), qualification=asked)
 
     def _outcome(
         self,
-        graded: list[tuple[str, Grade]],
+        done: Sequence[tuple[Job, Grade]],
         left: Iterable[tuple[str, str]] = (),
         known: int = 0,
         *,
         is_batch: bool = True,
     ) -> Outcome:
         everything = [*left, *self._report.left]
+        graded = [(_name(job, grade), grade) for job, grade in done]
         stopped = self._stop.is_set() and self._report.left_over > 0
         return Outcome(graded, everything, known, stopped, is_batch)
 
@@ -235,6 +257,5 @@ def _attempt(archive: Archive, wanted: str) -> AttemptFolder:
     return folder
 
 
-def _name(folder: AttemptFolder) -> str:
-    cell = folder.record.cell
-    return f"{cell.entrant_name} x {cell.task} ({folder.id})"
+def _name(job: Job, grade: Grade) -> str:
+    return f"{job.name} ({grade.attempt_id})" if grade.attempt_id else job.name

@@ -211,18 +211,19 @@ def regrade_all(
     stop = stop or threading.Event()
     waiting = ungraded(folders, options, reporter.say)
     with Heart() as heart:
-        jobs = [_job(archive, folder, options, heart, stop) for folder in waiting]
+        jobs = [attempt_job(archive, folder, options, heart, stop) for folder in waiting]
         return [grade for _, grade in run(jobs, grader, reporter, stop)]
 
 
-def _job(
+def attempt_job(
     archive: Archive,
     folder: AttemptFolder,
     options: GradingOptions,
     heart: Heart,
     stop: threading.Event,
 ) -> Job:
-    cell = folder.record.cell
+    """One attempt of a batch; its cell is claimed while it has its turn."""
+    cell, task = folder.record.cell, _task_of(folder)
 
     @contextmanager
     def turn() -> Iterator[bool]:
@@ -239,6 +240,8 @@ def _job(
         stage=lambda _: attempt_request(folder, options),
         keep=keep,
         turn=turn,
+        device=options.device_for(task, cell.deck)[0],
+        languages=task.languages,
     )
 
 

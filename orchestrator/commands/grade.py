@@ -55,6 +55,9 @@ def grade(
     model: Annotated[
         str, typer.Option("--as", help="Whose they are, where the folder does not say.")
     ] = "",
+    no_qualify: Annotated[
+        bool, typer.Option("--no-qualify", help="Do not test this machine before a batch.")
+    ] = False,
     archive: ArchiveOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -87,7 +90,7 @@ def grade(
     )
     before: Globals = ctx.find_object(Globals) or Globals()
     asked = _Asked(target, task, model, out, archive or before.archive, archive_path(ctx, archive))
-    with _grading(options, say) as (grading, report):
+    with _grading(options, say, qualify=not no_qualify) as (grading, report):
         outcome = asked.grade(grading, report)
     _show(outcome, say, explain)
     if outcome.exit_code:
@@ -144,14 +147,18 @@ class _Asked:
 
 
 @contextmanager
-def _grading(options: "GradingOptions", say: "Printer") -> "Iterator[tuple[Grading, Reporter]]":
+def _grading(
+    options: "GradingOptions", say: "Printer", *, qualify: bool
+) -> "Iterator[tuple[Grading, Reporter]]":
     from graders.pipeline import RefereeGrader
     from orchestrator.batch import stopped_by_signals
     from orchestrator.gradeflow import Grading
 
     report = _reporter(say)
     with stopped_by_signals(report.say) as stop:
-        yield Grading(RefereeGrader(), options, report, stop), report
+        # a replay, and correctness alone, rest on no figure of this machine
+        asked = qualify and not options.is_replay and not options.correctness_only
+        yield Grading(RefereeGrader(), options, report, stop, qualify=asked), report
 
 
 def _reporter(say: "Printer") -> "Reporter":
@@ -204,4 +211,5 @@ def _as_data(outcome: "Outcome") -> dict[str, Any]:
         "left": [{"name": name, "why": why} for name, why in outcome.left],
         "void": outcome.void,
         "stopped": outcome.stopped,
+        "qualification": outcome.qualification,
     }

@@ -21,7 +21,7 @@ LAYERS = (
     {"plan"},
     {"agents"},
     {"faults", "heartbeat", "submission", "resume", "progress", "gradeprogress", "devices"},
-    {"batch", "foreign", "handin", "gradefile"},
+    {"batch", "foreign", "handin", "gradefile", "qualifying"},
     {"session", "boards"},
     {
         "sweep",

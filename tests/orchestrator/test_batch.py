@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from candidates import written
-from graders import machine
+from graders import machine, qualification, remembered
 from graders.base import GradeRequest
 from graders.pipeline import RefereeGrader
 from orchestrator.batch import LOOK_AHEAD, Job, NotReadable, run
@@ -20,6 +20,7 @@ from orchestrator.gradefile import opened
 from orchestrator.gradeflow import Grading, Outcome
 from orchestrator.gradeprogress import Reporter, duration
 from orchestrator.grading import GradingOptions
+from orchestrator.qualifying import NotQualified
 from tasks import loader
 from tasks.loader import load_task, read_task
 from tasks.spec import Task
@@ -205,6 +206,29 @@ def test_exit_codes(
     assert outcome.exit_code == code
     outcome.stopped = True
     assert outcome.exit_code == 130
+
+
+def test_a_batch_begins_with_a_test_of_the_machine_and_records_it(
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    root = written(tmp_path / "root", {f"{SMALL}/row_sum.py": FORBIDDEN})
+    out = tmp_path / "grades.jsonl"
+    said: list[str] = []
+    careful = Grading(
+        RefereeGrader(), QUICK, Reporter(said.append), threading.Event(), qualify=True
+    )
+    done = into_file(root, out, careful)
+    assert said[0].startswith("cpu qualifies: numpy ")
+    first, second = lines(out)
+    assert first == {"qualification": json.loads(json.dumps(done.qualification[0]))}
+    assert second["result"] == "forbidden"
+    times = remembered.load(qualification.FILE)
+    remembered.store(qualification.FILE, {key: [1e-6] * 3 for key in times})
+    written(root, {f"{SMALL}/row_sum.py": FORBIDDEN + "# other\n"})
+    with pytest.raises(NotQualified, match="--no-qualify"):
+        into_file(root, out, careful)
+    assert len(lines(out)) == 2
 
 
 # --- devices ----------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from tasks.spec import Shape, Sizes, Task
 
 LARGEST = 16.0  # times the largest magnitude of a draw, where the task names no limit
 EVERY_VIEW, EVERY_REPEAT = 4, 6  # one case in so many comes as views, or as A, B, A'
+EVERY_HINT = 3  # and so many has a dim that is a constant of the source
 _TRIES = 50  # sizes drawn until the declared relations hold
 
 
@@ -67,7 +68,7 @@ class _Maker:
         self._raw: Mapping[str, str] = task.interface.raw_inputs
 
     def case(self, number: int, pattern: str, seed: str) -> Case:
-        shape = self._shape()
+        shape = self._shape(number)
         made = self._made(shape)
         params, calls = made["params"], [dict(call) for call in made["calls"]]
         chosen = self._chosen(calls[0])
@@ -89,26 +90,34 @@ class _Maker:
         made: dict[str, Any] = self._reference.make_inputs(dict(shape), self._draws.below(1 << 62))
         return made
 
-    def _shape(self) -> dict[str, Any]:
-        """A smoke shape, its declared dims drawn anew."""
+    def _shape(self, number: int) -> dict[str, Any]:
+        """A smoke shape, its declared dims drawn anew; one of them a constant of the source's."""
         shape: Shape = self._draws.pick(self._task.smoke)
         declared = self._task.properties
         for _ in range(_TRIES if declared.dims else 0):
             drawn = {name: self._size(sizes) for name, sizes in declared.dims.items()}
-            dims = {**shape.dims, **drawn}
+            dims = {**shape.dims, **drawn, **self._hinted(number)}
             if all(evaluate(text, dims) >= 0 for text in declared.holds):
                 return {**dims, "dtype": shape.dtype}
         return {**shape.dims, "dtype": shape.dtype}
 
     def _size(self, sizes: Sizes) -> int:
-        """One size of a dim: an end, next to a power of two or a constant, or any."""
+        """One size of a dim: an end, next to a power of two, or any."""
         step, least, most = sizes.multiple_of, sizes.least, sizes.most
         edges = [(1 << n) + by for n in range(most.bit_length()) for by in (-1, 0, 1)]
-        edges += [int(hint) + by for hint in self._hints if abs(hint) <= most for by in (-1, 0, 1)]
-        fit = [size for size in edges if least <= size <= most and not size % step]
+        fit = [size for size in edges if _fits(size, sizes)]
         anything = least + self._draws.below((most - least) // step + 1) * step
         options: list[int] = [least, most, anything, self._draws.pick(fit or [anything])]
         return self._draws.pick(options)
+
+    def _hinted(self, number: int) -> dict[str, int]:
+        """In every third case one dim is a constant, each in its turn, then their neighbours."""
+        turn, left = divmod(number, EVERY_HINT)
+        turn, dim = divmod(turn, len(self._task.properties.dims))
+        name, sizes = list(self._task.properties.dims.items())[dim]
+        beside = [int(hint) + by for by in (0, 1, -1) for hint in self._hints if hint < 1 << 53]
+        fit = [size for size in beside if _fits(size, sizes)]
+        return {name: fit[turn % len(fit)]} if fit and left == EVERY_HINT - 1 else {}
 
     def _chosen(self, call: Arrays) -> set[str]:
         """Some of the float inputs, at least one where there is one."""
@@ -206,6 +215,10 @@ class _Maker:
                 signs = np.where(self._draws.uniform(values.shape) < 0.5, -step, step)
                 moved[name] = self._stored(name, values * (1 + signs), array)
         return moved
+
+
+def _fits(size: int, sizes: Sizes) -> bool:
+    return sizes.least <= size <= sizes.most and not size % sizes.multiple_of
 
 
 def _floats(leaves: Arrays, raw: Mapping[str, str]) -> Iterator[tuple[str, np.ndarray]]:

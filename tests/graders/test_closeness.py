@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from graders.closeness import Bounds, bounds, compare
+from graders.closeness import NOISE, Bounds, bounds, compare, compare_all
 from tasks.case import GATED_FROM, Case
-from tasks.loader import load_task
 from tasks.impostors import accepts
+from tasks.loader import load_task, read_task
+from tasks.rawfloats import BITS, decoded, encoded, eps
 from transcripts.words import GradeResult
 
 BOUNDS = Bounds(atol=1e-6, rtol=1e-5, rms_ratio=1e-5)
@@ -119,3 +120,93 @@ def test_a_check_of_the_task_judges_by_the_same_rule(size):
     limits = bounds(task, None, wanted)
     assert accepts(task, got, wanted) == compare("y", got, wanted, limits).passed
     assert accepts(task, got, wanted) == (size < GATED_FROM)
+
+
+RAW = ("bfloat16", "float8_e4m3", "float8_e5m2")
+
+
+@pytest.mark.parametrize("raw", RAW)
+def test_raw_bits_are_compared_as_the_floats_that_they_are(raw):
+    values = np.linspace(-2, 2, 60)
+    bits = encoded(raw, values)
+    limits = Bounds(atol=0.0, rtol=eps(raw), rms_ratio=eps(raw))
+    assert compare("y", bits, bits, limits, raw).passed
+    assert compare("y", bits, values, limits, raw).passed  # against what was not rounded
+    assert compare("y", bits ^ bits.dtype.type(1), values, limits, raw).max_rel_error < 2 * eps(raw)
+    sign = bits.dtype.type(1 << (8 * bits.itemsize - 1))
+    turned = compare("y", bits ^ sign, bits, limits, raw)
+    assert turned.word is GradeResult.WRONG and turned.max_abs_error == pytest.approx(4, rel=0.1)
+    assert compare("y", values.astype(np.float32), values, limits, raw).word is GradeResult.WRONG
+
+
+@pytest.mark.parametrize("raw", RAW)
+def test_bits_of_nan_are_nan(raw):
+    nan = encoded(raw, np.array([np.nan, 1.0]))
+    limits = Bounds(1.0, 1.0, None)
+    assert np.isnan(decoded(raw, nan)).tolist() == [True, False]
+    assert compare("y", nan, encoded(raw, np.ones(2)), limits, raw).word is GradeResult.NAN
+    assert compare("y", nan, nan, limits, raw).passed
+
+
+@pytest.mark.parametrize("raw", RAW)
+def test_every_number_survives_its_bits_and_a_tie_goes_to_the_even_one(raw):
+    bits = np.arange(1 << (8 * BITS[raw]().itemsize)).astype(BITS[raw])
+    values = decoded(raw, bits)
+    kept = np.isfinite(values)
+    assert np.array_equal(encoded(raw, values[kept]), bits[kept])
+    one = int(encoded(raw, np.ones(1))[0])
+    between = (decoded(raw, np.array([one, one + 1], BITS[raw])).astype(float)).mean()
+    assert int(encoded(raw, np.array([between]))[0]) == one + one % 2
+
+
+def test_float8_e4m3_ends_at_448_without_an_infinity():
+    values = decoded("float8_e4m3", np.arange(256, dtype=np.uint8))
+    assert np.nanmax(values) == 448 and np.isnan(values).sum() == 2
+    assert decoded("float8_e4m3", encoded("float8_e4m3", np.array([1e9, -1e9]))).tolist() == [
+        448,
+        -448,
+    ]
+    assert values[1] == 2.0**-9
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_floats_of_every_width_are_compared_in_double_precision(dtype):
+    ref = np.array([60000.0, -1.0, 0.25], dtype)
+    near = Bounds(0.0, 2 * float(np.finfo(dtype).eps), None)
+    assert compare("y", np.nextafter(ref, dtype(0)), ref, near).passed
+    far = compare("y", -ref, ref, near)
+    assert far.worst_index == (0,) and far.max_abs_error == pytest.approx(120000)
+
+
+def test_booleans_are_exact_and_counted():
+    ref = np.array([[True, False], [True, True]])
+    close = compare("m", ~ref, ref, BOUNDS)
+    assert (close.bad_elements, close.worst_index, close.max_abs_error) == (4, (0, 0), 1.0)
+    assert compare("m", ref.astype(np.uint8), ref, BOUNDS).word is GradeResult.WRONG
+
+
+def test_the_integer_that_is_farthest_off_is_named():
+    ref = np.array([[5, 7, 2]])
+    close = compare("i", np.array([[5, 8, -90]]), ref, BOUNDS)
+    assert close.worst_index == (0, 2) and close.max_abs_error == 92 and close.max_rel_error == 46
+    assert "-90 where 2" in close.detail
+
+
+def test_noise_of_a_generated_case_is_allowed_on_top(library):
+    task = read_task(library / "tuple-moments")
+    wanted = np.ones(100, np.float32)
+    case = Case("c", "property", "0", {}, [], [], noise={"0": (0.01, 0.005)})
+    limits, plain = bounds(task, case, wanted, "0"), bounds(task, None, wanted, "0")
+    assert limits.atol == pytest.approx(plain.atol + NOISE * 0.01)
+    assert limits.rms_ratio == pytest.approx(plain.rms_ratio + NOISE * 0.005)
+    assert bounds(task, case, wanted, "1") == plain
+
+
+def test_a_leaf_takes_the_tolerance_of_what_its_bits_are(library):
+    task = read_task(library / "half-scale")
+    ref = np.linspace(1, 2, 80)
+    near, far = (encoded("bfloat16", ref * by) for by in (1.001, 1.1))
+    assert compare_all(task, None, {"y": near}, {"y": ref})[0].passed
+    assert compare_all(task, None, {"y": far}, {"y": ref})[0].word is GradeResult.WRONG
+    assert accepts(task, near, encoded("bfloat16", ref), "bfloat16")
+    assert not accepts(task, far, encoded("bfloat16", ref), "bfloat16")

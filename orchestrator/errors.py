@@ -2,7 +2,7 @@
 
 Exit codes: 0 done; 1 the work ended with something a script should notice (a replay that diverges,
 an import with broken lines, a folder whose grade is not `pass`); 2 wrong usage or configuration;
-3 the environment lacks something (`doctor` says what); 4 the archive refuses (newer format,
+3 the environment lacks something (`doctor` says what), or a grade is void: grade again; 4 the archive refuses (newer format,
 read-only, full); 5 infrastructure failed, run again; 130 interrupted.
 """
 

@@ -137,6 +137,11 @@ class CallMemory:
         self.inputs.write(self.placed, inputs)
         self.outputs.fill(0)  # its pages exist before the clock starts
 
+    @property
+    def size(self) -> int:
+        """Bytes of both."""
+        return self.inputs.size + self.outputs.size
+
     def close(self) -> None:
         """Give the memory back."""
         self.inputs.close()

@@ -4,7 +4,7 @@ import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
@@ -12,16 +12,20 @@ import numpy as np
 
 from graders import launch
 from graders.base import GradeRequest
+from graders.buffers import room_for
+from graders.builds import Built, packed
 from graders.entry import Entry, find_entry
 from graders.errors import SubmissionFailed
 from graders.launch import World
 from graders.reading import parse
 from graders.referee import WorkerSession
+from graders.surroundings import GPU_PACKAGES
 from tasks.loader import load_reference
 from tasks.spec import Shape, Task
 from transcripts.words import GradeResult
 
 Arrays = Mapping[str, np.ndarray]
+SMOKE_SEED = 1  # public: what is drawn from it tells a submission nothing
 
 
 @dataclass(frozen=True)
@@ -42,15 +46,47 @@ class Candidate:
     entry: Entry
     device: str
     deadline: float
+    built: Built = field(default_factory=Built)
 
     def session(self, core: int = -1) -> WorkerSession:
         """A fresh worker with the submission imported. Raises SubmissionFailed, GraderVoid."""
-        session = WorkerSession(
-            self.place, self.task.limits.memory_bytes, self.deadline, core, self.device
-        )
+        self.build()
+        return self._imported(core)
+
+    def build(self) -> None:
+        """The submission's one build, before its first worker. Raises as `session` does."""
+        self.built.once(self._build)
+
+    def _build(self) -> int | None:
+        with self._imported() as session:
+            if self.device != "cpu":  # where kernels are compiled at the first call
+                self._smoke(session)
+            return packed(session)
+
+    def _smoke(self, session: WorkerSession) -> None:
+        """One call at the public seed, for what it compiles; the cases judge what it gives."""
+        shape, limits = (*self.task.smoke, *self.task.shapes)[0], self.task.limits
+        draw = self.draw(shape, SMOKE_SEED)
         try:
-            interface, limit = self.task.interface, self.task.limits.build_s
-            session.build(self.entry, interface.outputs, self.device, limit, interface.written)
+            session.setup(draw.params, limits.build_s)
+            room = room_for(self.expected(draw)[0])
+            session.call(draw.calls[0], room, limits.build_s)
+        except SubmissionFailed as failure:
+            if failure.result is GradeResult.BUILD:
+                raise
+
+    def _imported(self, core: int = -1) -> WorkerSession:
+        limits, interface = self.task.limits, self.task.interface
+        session = WorkerSession(self.place, limits.memory_bytes, self.deadline, core, self.device)
+        try:
+            session.build(
+                self.entry,
+                interface.outputs,
+                self.device,
+                limits.build_s,
+                interface.written,
+                self.built.fds,
+            )
         except BaseException:
             session.close()
             raise
@@ -84,10 +120,14 @@ def candidate_of(request: GradeRequest) -> Iterator[Candidate]:
     adapter = task.folder / "public" / "adapter.py"
     packages = task.allowed_packages
     if request.device != "cpu":
-        packages = tuple(dict.fromkeys((*packages, "torch", "triton")))
+        packages = tuple(dict.fromkeys((*packages, *GPU_PACKAGES)))
     deadline = time.monotonic() + task.limits.total_s
     with launch.world(adapter, request.submission, request.isolation, packages) as place:
-        yield Candidate(task, reference, place, entry, request.device, deadline)
+        candidate = Candidate(task, reference, place, entry, request.device, deadline)
+        try:
+            yield candidate
+        finally:
+            candidate.built.close()
 
 
 def entry_of(request: GradeRequest) -> Entry:

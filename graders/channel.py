@@ -3,7 +3,7 @@
 import os
 import select
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,9 +32,11 @@ class Channel:
         """Send a question."""
         send_question(self._questions, frame, fds, deadline)
 
-    def answer(self, deadline: float) -> dict[str, Any]:
-        """Wait for a frame."""
-        return receive_answer(self._answers, deadline)
+    def answer(
+        self, deadline: float, meanwhile: Callable[[], None] | None = None
+    ) -> dict[str, Any]:
+        """Wait for a frame; ``meanwhile`` is called every ``LOOK_S``, and may raise."""
+        return receive_answer(self._answers, deadline, meanwhile)
 
     def has_answer(self) -> bool:
         """True when something waits to be read, or the worker has closed its end."""

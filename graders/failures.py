@@ -6,6 +6,9 @@ what the referee sees                                  word
 ``build`` answered by an exception                     import (memory for MemoryError, build for a
                                                        compiler that failed)
 ``setup`` or ``call`` answered by an exception         crash (memory, import, build as above)
+a compiler that our image lacks                        void, whoever tells of it
+the kernel killed it for its group's memory            memory
+more shared memory than memory is allowed              memory
 an output that cannot be copied, or exceeds its room   wrong
 silence past the deadline                              timeout
 the process ended or closed its pipe                   crash
@@ -13,12 +16,16 @@ a frame that is none, was not asked for, or lies       tampered
 =====================================================  ==========
 """
 
+import errno
+import os
 import reprlib
 import signal
 import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from graders.errors import SubmissionFailed, readable
+from graders.errors import GraderVoid, SubmissionFailed, readable
 from transcripts.words import GradeResult
 
 BROKEN = {
@@ -33,9 +40,18 @@ _FRAMES = 4  # of a traceback, the last
 _RAISED = {"import": GradeResult.IMPORT, "output": GradeResult.WRONG}
 _BY_EXCEPTION = {
     "MemoryError": GradeResult.MEMORY,
-    "CalledProcessError": GradeResult.BUILD,
+    "OutOfMemoryError": GradeResult.MEMORY,
     "ImportError": GradeResult.IMPORT,
 }
+_COMPILERS_FAILED = {"CalledProcessError", "CompilationError", "PTXASError", "CompileError"}
+"""Exceptions of subprocess, Triton, its assembler and setuptools; also as a cause of others."""
+
+_NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
+_READ_ONLY_HINT = (
+    "; the submission's folder is read-only when it is graded: build into the folder that "
+    "TORCH_EXTENSIONS_DIR, TRITON_CACHE_DIR or XDG_CACHE_HOME names"
+)
+_COMPILER_TAIL = 1000
 
 
 def ending(code: int | None) -> str:
@@ -48,17 +64,49 @@ def ending(code: int | None) -> str:
     return f"exited with code {code} before it answered"
 
 
-def raised(answer: dict[str, Any]) -> SubmissionFailed:
+@dataclass(frozen=True)
+class Surroundings:
+    """What the referee knows itself of a worker that raised."""
+
+    printed: str
+    folder: str  # the submission's, as it is for the worker
+    missing_tool: Callable[[str], str | None]  # a tool that a text names and that is not there
+
+
+def raised(answer: dict[str, Any], world: Surroundings) -> SubmissionFailed | GraderVoid:
     """The failure that an error frame tells of."""
-    bases = answer.get("bases")
-    names = [text_of(base) for base in bases] if isinstance(bases, list) else []
     kind = text_of(answer["error"])[:20]
+    text, where = text_of(answer.get("text")), "; ".join(_texts(answer.get("where")))
+    told = f"{kind}: {text[:600]}" + (f" ({where})"[:400] if where else "")
+    word = _word(answer, kind, world)
+    said = f"{text}\n{world.printed}" if word is GradeResult.BUILD else text
+    if kind != "output" and (tool := world.missing_tool(said)):
+        why = f"the submission builds with {tool}, which is not installed here"
+        return GraderVoid(f"{why} (`orchestrator doctor` says what is missing); {readable(told)}")
+    if word is not GradeResult.BUILD:
+        return SubmissionFailed(word, told)
+    if _is_read_only(answer, world) or "Read-only file system" in said:
+        told += _READ_ONLY_HINT
+    return SubmissionFailed(word, f"{told}\n{world.printed[-_COMPILER_TAIL:]}".rstrip())
+
+
+def _word(answer: dict[str, Any], kind: str, world: Surroundings) -> GradeResult:
+    names = _texts(answer.get("bases"))
     word = _RAISED.get(kind, GradeResult.CRASH)
     for name, special in _BY_EXCEPTION.items():
         word = special if name in names else word
-    where = answer.get("where")
-    places = f" ({'; '.join(map(text_of, where))})" if isinstance(where, list) and where else ""
-    return SubmissionFailed(word, f"{kind}: {text_of(answer.get('text'))[:600]}{places[:400]}")
+    failed = _COMPILERS_FAILED.intersection([*names, *_texts(answer.get("causes"))])
+    return GradeResult.BUILD if failed or _is_read_only(answer, world) else word
+
+
+def _texts(values: object) -> list[str]:
+    return [text_of(value) for value in values] if isinstance(values, list) else []
+
+
+def _is_read_only(answer: dict[str, Any], world: Surroundings) -> bool:
+    """It tried to write beside itself."""
+    path = os.path.normpath(text_of(answer.get("file", "")))
+    return answer.get("errno") in _NOT_WRITABLE and path.startswith(f"{world.folder}/")
 
 
 def text_of(value: object) -> str:

@@ -44,8 +44,9 @@ class Window:
 class Holding:
     """The processes below ``root``, those of our own (``launchers``) excepted."""
 
-    def __init__(self, root: int, launchers: Collection[int], core: int) -> None:
-        self._root, self._launchers, self._core = root, launchers, core
+    def __init__(self, root: int, launchers: Collection[int], *, one_core: bool) -> None:
+        """``one_core``: no more than one is to be spent, however many it makes itself run on."""
+        self._root, self._launchers, self._one_core = root, launchers, one_core
         self._held: processes.Held | None = None
         self._before: processes.Spent | None = None
         self._let_go_ns: int | None = None
@@ -63,6 +64,11 @@ class Holding:
         self._held = held
         self._bill(held)
         return held.since_ns
+
+    @property
+    def is_on(self) -> bool:
+        """True while all are stopped."""
+        return self._held is not None
 
     def let_go(self) -> None:
         """Let run on what was stopped, if anything was."""
@@ -92,7 +98,7 @@ class Holding:
         self._let_go_ns = None
         self._total, self._taken = self._total + window, self._taken + window
         slack = SLACK_S + SLACK_OF_A_PROCESS_S * len(held.pids)
-        if self._core >= 0 and self._total.cpu_s > MOST_CORES * self._total.wall_s + slack:
+        if self._one_core and self._total.cpu_s > MOST_CORES * self._total.wall_s + slack:
             raise SubmissionFailed(
                 GradeResult.TAMPERED,
                 f"it spent {self._total.cpu_s:.2f} s of CPU time in {self._total.wall_s:.2f} s; "

@@ -10,26 +10,21 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 
-from graders import processes
+from graders import clearing, surroundings
 from graders.errors import GraderVoid
 from graders.printed import last_words
+from graders.running import Running
+from sandboxes import cgroup
 from sandboxes.base import Limits, Mount
 from sandboxes.devices import gpu_devices
 from sandboxes.errors import SandboxError
-from sandboxes.jail import Jail, kill_tree, spare_uid, unconfined
-from sandboxes.toolchain import (
-    Toolchain,
-    host_toolchain,
-    link_packages,
-    reachable_by_others,
-)
+from sandboxes.jail import Jail, spare_uid, unconfined
+from sandboxes.toolchain import Toolchain, link_packages, link_tools, reachable_by_others
 
 HERE = Path(__file__).parent
 INSIDE = "/grading"
-MAX_PIDS = 64
 TAIL_BYTES = 4 << 10
 MAX_FILES = 2000
 MAX_BYTES = 256 << 20
@@ -89,7 +84,7 @@ def world(
         kind = "bubblewrap" if confined else isolation
         yield World(worker, copied, kind, packages, secrets.token_hex(16))
     finally:
-        shutil.rmtree(root, ignore_errors=True)
+        clearing.remove(root)
 
 
 @contextmanager
@@ -111,7 +106,7 @@ def changed_world(place: World, file: str, appended: str) -> Iterator[World]:
             mark=secrets.token_hex(16),
         )
     finally:
-        shutil.rmtree(root, ignore_errors=True)
+        clearing.remove(root)
 
 
 def worker_files() -> list[Path]:
@@ -140,19 +135,20 @@ def _open_to_readers(root: Path) -> None:
         path.chmod(0o755 if path.is_dir() else 0o444)
 
 
-def start(
-    place: World, memory_bytes: int, device: str, questions: int, answers: int
-) -> subprocess.Popen[bytes]:
+def start(place: World, memory_bytes: int, device: str, questions: int, answers: int) -> Running:
     """Start a worker that reads one descriptor and answers on the other. Raises GraderVoid.
 
     What it prints is one pipe. ``device`` is "cpu", or the UUID of the one GPU that it may use.
     """
 
-    def argv(toolchain: Toolchain, site: str, root: Path) -> list[str]:
-        options = json.dumps({"questions": questions, "answers": answers, "site": [site]})
-        return [toolchain.python, "-I", "-S", "-u", str(root / "worker" / "main.py"), options]
+    def argv(inside: "_Inside") -> list[str]:
+        options = {"questions": questions, "answers": answers, "site": [inside.site]}
+        options["caches"] = surroundings.caches(inside.scratch)
+        main = str(inside.root / "worker" / "main.py")
+        return [inside.toolchain.python, "-I", "-S", "-u", main, json.dumps(options)]
 
-    return _start(place, argv, _limits(memory_bytes), device, (questions, answers))
+    limits = surroundings.limits(memory_bytes, device)
+    return _start(place, argv, limits, device, (questions, answers))
 
 
 def run_file(
@@ -160,17 +156,18 @@ def run_file(
 ) -> tuple[int | None, str]:
     """Run one Python file of the submission; exit code (None: not in time) and its last words."""
 
-    def argv(toolchain: Toolchain, site: str, root: Path) -> list[str]:
-        path = str(root / "submission" / file)
-        return [toolchain.python, "-I", "-S", "-c", _RUN_FILE, site, path, *arguments]
+    def argv(inside: "_Inside") -> list[str]:
+        path = str(inside.root / "submission" / file)
+        python = inside.toolchain.python
+        return [python, "-I", "-S", "-c", _RUN_FILE, inside.site, path, *arguments]
 
-    popen = _start(place, argv, _limits(memory_bytes), "cpu", ())
+    running = _start(place, argv, surroundings.limits(memory_bytes, "cpu"), "cpu", ())
     try:
-        return last_words(popen, max(s, 0.1), TAIL_BYTES)
+        return last_words(running.popen, max(s, 0.1), TAIL_BYTES)
     finally:
-        assert popen.stdout is not None
-        popen.stdout.close()
-        kill(popen, place)
+        assert running.popen.stdout is not None
+        running.popen.stdout.close()
+        running.kill()
 
 
 def shown(place: World) -> Path:
@@ -178,26 +175,32 @@ def shown(place: World) -> Path:
     return _root(place) / "submission"
 
 
-def kill(popen: subprocess.Popen[bytes], place: World) -> None:
-    """Kill a worker and all that it started; what left the tree is known by its mark."""
-    kill_tree(popen)
-    if not place.is_confined:
-        processes.kill(processes.marked(place.mark))
+@dataclass(frozen=True)
+class _Inside:
+    """What the command of a worker is made of: paths as they are for it."""
+
+    toolchain: Toolchain
+    root: Path
+    site: str
+    scratch: str
 
 
 def _start(
     place: World,
-    argv: Callable[[Toolchain, str, Path], list[str]],
+    argv: Callable[[_Inside], list[str]],
     limits: Limits,
     device: str,
     fds: tuple[int, ...],
-) -> subprocess.Popen[bytes]:
+) -> Running:
     try:
-        toolchain = _toolchain(place.packages)
+        toolchain = surroundings.toolchain_of(place.packages)
+        group = cgroup.make(
+            f"worker-{secrets.token_hex(8)}", surroundings.group_limits(limits, device)
+        )
+        if group is not None:
+            group.die_as_one()
         launcher = _confined if place.is_confined else _unconfined
-        site = toolchain.site if place.is_confined else _linked_site(place, toolchain)
-        words = argv(toolchain, site, _root(place))
-        return launcher(place, toolchain, site, words, limits, device, fds)
+        return launcher(place, toolchain, argv, limits, device, fds, group)
     except (SandboxError, OSError) as error:
         raise GraderVoid(
             f"no worker can be started: {error}; `orchestrator doctor` says what is missing, "
@@ -212,79 +215,68 @@ def _root(place: World) -> Path:
 def _confined(
     place: World,
     toolchain: Toolchain,
-    site: str,
-    argv: list[str],
+    argv: Callable[[_Inside], list[str]],
     limits: Limits,
     device: str,
     fds: tuple[int, ...],
-) -> subprocess.Popen[bytes]:
+    group: cgroup.Cgroup | None,
+) -> Running:
+    inside = _Inside(toolchain, _root(place), toolchain.site, "/tmp")  # noqa: S108 - its own tmpfs
     jail = Jail(
         mounts=(
             *toolchain.mounts,
             Mount(place.worker, f"{INSIDE}/worker"),
             Mount(place.submission, f"{INSIDE}/submission"),
         ),
-        env=_environment(toolchain, site, place, "/tmp", device),  # noqa: S108 - its own tmpfs
+        env=surroundings.environment(toolchain, inside.site, place.mark, inside.scratch, device),
         cwd=f"{INSIDE}/submission",
         uid=spare_uid(place.mark),
         limits=limits,
         devices=gpu_devices((device,)) if device != "cpu" else (),
         cap_memory=device == "cpu",  # CUDA reserves address space that it never uses
+        cgroup=None if group is None else group.procs,
     )
-    return jail.popen(argv, pass_fds=fds, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    popen = jail.popen(argv(inside), pass_fds=fds, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return Running(popen, place.mark, confined=True, group=group)
 
 
 def _unconfined(
     place: World,
     toolchain: Toolchain,
-    site: str,
-    argv: list[str],
+    argv: Callable[[_Inside], list[str]],
     limits: Limits,
     device: str,
     fds: tuple[int, ...],
-) -> subprocess.Popen[bytes]:
+    group: cgroup.Cgroup | None,
+) -> Running:
     scratch = Path(tempfile.mkdtemp(dir=place.worker.parent, prefix="scratch-"))
+    site, tools = _linked(place, toolchain)
+    inside = _Inside(toolchain, _root(place), str(site), str(scratch))
+    env = surroundings.environment(toolchain, inside.site, place.mark, inside.scratch, device)
     uid: int | None = spare_uid(place.mark)
-    if uid == os.getuid() or not reachable_by_others([Path(argv[0]), *Path(site).iterdir()]):
+    if uid == os.getuid() or not reachable_by_others([Path(toolchain.python), *site.iterdir()]):
         uid = None
     else:
         os.chown(scratch, spare_uid(place.mark), -1)
-    return unconfined(
-        argv,
-        env=_environment(toolchain, site, place, str(scratch), device),
+    popen = unconfined(
+        argv(inside),
+        env=env | {"PATH": f"{tools}:{env['PATH']}"},
         cwd=place.submission,
         uid=uid,
         limits=limits,
         cap_memory=device == "cpu",
         pass_fds=fds,
+        cgroup=None if group is None else group.procs,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
+    return Running(popen, place.mark, confined=False, group=group, scratch=scratch)
 
 
-def _linked_site(place: World, toolchain: Toolchain) -> str:
-    """A folder with links to the allowed packages; nothing else that is installed is in it."""
-    site = place.worker.parent / "site"
+def _linked(place: World, toolchain: Toolchain) -> tuple[Path, Path]:
+    """Folders with links to the allowed packages and their programs, and nothing else."""
+    site, tools = place.worker.parent / "site", place.worker.parent / "tools"
     if not site.exists():
         link_packages(toolchain.mounts, site)
-    return str(site)
-
-
-def _limits(memory_bytes: int) -> Limits:
-    return Limits(memory_bytes=memory_bytes, pids=MAX_PIDS)
-
-
-def _environment(
-    toolchain: Toolchain, site: str, place: World, scratch: str, device: str
-) -> dict[str, str]:
-    """One BLAS thread: the worker has one core. Caches of compilers start empty."""
-    threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    folders = dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME", "TRITON_CACHE_DIR"), scratch)
-    fixed = {"PATH": toolchain.env["PATH"], "PYTHONPATH": site, "GRADING_MARK": place.mark}
-    gpu = {} if device == "cpu" else {"CUDA_VISIBLE_DEVICES": device}
-    return fixed | threads | folders | gpu
-
-
-@lru_cache
-def _toolchain(packages: tuple[str, ...]) -> Toolchain:
-    return host_toolchain(packages)
+        link_tools(toolchain.mounts, tools)
+    return site, tools

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import secrets
 import signal
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -139,14 +140,75 @@ def kill(pids: Iterable[int]) -> None:
 
 def resident_bytes(pid: int) -> int:
     """Private resident memory (RssAnon): shared mappings of inputs and outputs do not count."""
-    try:
-        text = (_PROC / str(pid) / "status").read_text()
-    except OSError:
-        return 0
-    for line in text.splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) * 1024
+    return _status_bytes(pid, "RssAnon:")
+
+
+def _status_bytes(pid: int, field: str) -> int:
+    """A size of `/proc/PID/status` (proc_pid_status(5)); 0 when the process is gone."""
+    with contextlib.suppress(OSError):
+        for line in _read(f"/proc/{pid}/status").splitlines():
+            if line.startswith(field):
+                return int(line.split()[1]) * 1024
     return 0
+
+
+def shared_bytes(pids: Iterable[int]) -> int:
+    """Memory in memfds, tmpfs and the like: what one process maps, or what all hold open as memfds.
+
+    The larger of the two, because they overlap. Mapped once by each of many processes counts once;
+    what is neither mapped nor open (in a socket's queue, in a System V segment) is not seen.
+    """
+    mapped, held = 0, dict[tuple[int, int], int]()
+    for pid in pids:
+        mapped = max(mapped, _status_bytes(pid, "RssShmem:"))
+        held |= _memfds(pid)
+    return max(mapped, sum(held.values()))
+
+
+def _memfds(pid: int) -> dict[tuple[int, int], int]:
+    """Bytes that each open memfd of a process has in memory."""
+    found = {}
+    with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                if os.readlink(entry.path).startswith("/memfd:"):  # noqa: PTH115 - there are many
+                    info = entry.stat()
+                    found[info.st_dev, info.st_ino] = info.st_blocks * 512
+    return found
+
+
+def cores_for(device: str, core: int) -> frozenset[int]:
+    """Cores of a worker: ``core`` (-1: any one) on a CPU, with a GPU all that share nothing with
+    the first of ours, on which the referee polls.
+
+    One core on a CPU, timed or not: how many there are must not tell a check from a timing. With a
+    GPU the figure is the device's, and CUDA has threads of its own.
+    """
+    if device != "cpu":
+        first, *others = sorted(OUR_CORES)
+        apart = frozenset(others) - _siblings(first)
+        return apart or frozenset(others) or OUR_CORES
+    return frozenset({core if core >= 0 else secrets.choice(sorted(OUR_CORES))})
+
+
+_ROOM = 8  # cores from which two may be left idle on a guess
+
+
+def _siblings(core: int) -> frozenset[int]:
+    """Cores that may be threads of one physical core with ``core``.
+
+    Virtual machines often hide which are: then its neighbour and its half-way partner, the two ways
+    in which threads are numbered, where there are enough others.
+    """
+    path = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
+    found = {core}
+    with contextlib.suppress(OSError, ValueError):
+        for part in path.read_text().strip().split(","):
+            low, _, high = part.partition("-")
+            found |= set(range(int(low), int(high or low) + 1))
+    if found == {core} and len(OUR_CORES) >= _ROOM:
+        found |= {core ^ 1, core + len(OUR_CORES) // 2}
+    return frozenset(found)
 
 
 def allowed_cores(pid: int) -> set[int]:

@@ -4,37 +4,32 @@
 the words) and ``GraderVoid`` when no worker can be started.
 """
 
-import contextlib
 import reprlib
-import secrets
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 
-from graders import failures, launch, processes
+from graders import failures, launch, processes, surroundings
 from graders.buffers import BadLeaf, CallMemory, layout, read_outputs
 from graders.channel import Channel
 from graders.entry import Entry
 from graders.errors import GraderVoid, SubmissionFailed
 from graders.holding import Holding
 from graders.launch import World
-from graders.printed import Tail
 from graders.worker.wire import WireBroken
 from transcripts.words import GradeResult
 
 START_S = 30.0
 SENDING_S = 10.0  # a worker reads what it is asked at once, but may have been stopped
-ENDING_S = 0.5  # for a process whose wire is closed to end
 COPY_BYTES = 256 << 10
 """Up to here the clock stops when the outputs have been copied. Above, copying would cost more than
 stopping every process of the worker: there it stops when all are seen stopped, and copies then.
 Unconfined, where a process can hide, outputs of any size are copied first."""
-LOG_BYTES = 16 << 10
 
 
 @dataclass(frozen=True)
@@ -62,15 +57,20 @@ class WorkerSession:
         """Start it. ``deadline`` (monotonic) bounds all that follows. Raises GraderVoid."""
         self._place, self._deadline = place, deadline
         self._memory: CallMemory | None = None
+        self._most_bytes, self._device = memory_bytes, device
         self._calls = 0
         self.usable = True  # False once its answers can no longer be matched to questions
-        self._log = Tail(LOG_BYTES)
+        self._core = core if device == "cpu" else -1
+        self.given_cores = processes.cores_for(device, core)
         self._channel = Channel()
-        with self._channel.of_the_worker() as ends:
-            self._popen = launch.start(place, memory_bytes, device, *ends)
-        self._reader = threading.Thread(target=self._drain, daemon=True)
-        self._reader.start()
-        self._core = core
+        try:
+            with self._channel.of_the_worker() as ends:
+                self._running = launch.start(place, memory_bytes, device, *ends)
+        except BaseException:
+            self._channel.close()
+            raise
+        self._running.keep_reading()
+        self._root = self._running.popen.pid
         self.pid = self._await_ready()
 
     def __enter__(self) -> Self:
@@ -91,8 +91,12 @@ class WorkerSession:
         device: str,
         s: float,
         written: Mapping[str, str] | None = None,
+        pack: tuple[int, ...] = (),
     ) -> None:
-        """Import the submission. ``written``: outputs that are inputs after the call."""
+        """Import the submission. ``written``: outputs that are inputs after the call.
+
+        ``pack`` is what compilers of its build have left, or nothing (``graders.builds``).
+        """
         frame: dict[str, Any] = {
             "op": "build",
             "folder": "",
@@ -107,7 +111,7 @@ class WorkerSession:
             file = launch.shown(self._place) / entry.file
             frame |= {"folder": str(file.parent), "file": str(file)}
             frame |= {"names": dict(entry.names), "absent": list(entry.absent)}
-        self.ask(frame, s)
+        self.ask(frame, s, pack)
 
     def setup(self, params: Mapping[str, Any], s: float) -> None:
         """Begin a new sequence of calls."""
@@ -170,7 +174,7 @@ class WorkerSession:
 
     def strays(self) -> list[processes.ProcessLine]:
         """Processes beside the worker and its launchers, zombies included."""
-        pids = {*processes.below(self._popen.pid), *processes.marked(self._place.mark)}
+        pids = {*processes.below(self._root), *processes.marked(self._place.mark)}
         pids -= {self.pid, *self._launchers}
         return [line for line in processes.process_table() if line.pid in pids]
 
@@ -180,7 +184,7 @@ class WorkerSession:
 
     def cores(self) -> set[int]:
         """Cores that any process of the worker may run on now."""
-        pids = processes.below(self._popen.pid)
+        pids = processes.below(self._root)
         return set().union(*map(processes.allowed_cores, pids))
 
     def timed_call(self, inputs: Mapping[str, np.ndarray], room: int, s: float) -> Answer:
@@ -199,7 +203,7 @@ class WorkerSession:
         self.hold()
         window = self._holding.take()
         others_s = processes.core_busy_s(self._core) - busy_s - window.cpu_s
-        return replace(answer, lost_s=window.lost_s, others_s=others_s)
+        return replace(answer, lost_s=window.lost_s, others_s=others_s if self._core >= 0 else 0.0)
 
     def hold(self) -> int:
         """Stop every process of the worker until it is asked again; the `perf_counter_ns` of it.
@@ -215,12 +219,11 @@ class WorkerSession:
     @property
     def log_tail(self) -> str:
         """The end of what was printed."""
-        return self._log.text
+        return self._running.log.text
 
     def close(self) -> None:
         """Kill the whole tree. Idempotent."""
-        launch.kill(self._popen, self._place)
-        self._reader.join(timeout=5)
+        self._running.kill()
         self._channel.close()
         self._release()
 
@@ -231,12 +234,10 @@ class WorkerSession:
         except WireBroken as error:
             self.close()
             raise GraderVoid(f"the worker did not start: {error}; {self.log_tail}") from error
-        line = processes.below(self._popen.pid)
-        # One core, timed or not: how many there are must not tell a check from a timing.
-        core = self._core if self._core >= 0 else secrets.choice(sorted(processes.OUR_CORES))
-        processes.pin(line, {core})
+        line = processes.below(self._root)
+        processes.pin(line, self.given_cores)
         self._launchers = frozenset(line[:-1])
-        self._holding = Holding(self._popen.pid, self._launchers, self._core)
+        self._holding = Holding(self._root, self._launchers, one_core=self._core >= 0)
         return line[-1]
 
     def ask(self, frame: dict[str, Any], s: float, fds: tuple[int, ...] = ()) -> dict[str, Any]:
@@ -246,6 +247,8 @@ class WorkerSession:
 
     def begin(self, frame: dict[str, Any], fds: tuple[int, ...] = (), s: float = SENDING_S) -> None:
         """Send a frame to a worker that is let run. Raises SubmissionFailed."""
+        if not self._holding.is_on:
+            self.check_memory()
         self._holding.let_go()
         try:
             self._channel.ask(frame, fds, self._until(s))
@@ -255,11 +258,11 @@ class WorkerSession:
     def finish(self, frame: dict[str, Any], s: float) -> dict[str, Any]:
         """Wait for the answer to a frame. Raises SubmissionFailed."""
         try:
-            answer = self._channel.answer(self._until(s))
+            answer = self._channel.answer(self._until(s), self.check_memory)
         except WireBroken as error:
             raise self._broken(error) from error
         if "error" in answer:
-            raise failures.raised(answer)
+            raise self._raised(answer)
         if answer.get("ok") != frame["op"] or answer.get("n") != frame.get("n"):
             raise self._forged(f"a forged answer to `{frame['op']}`: {reprlib.repr(answer)}")
         return answer
@@ -268,6 +271,26 @@ class WorkerSession:
         """True when something has come that `finish` would read."""
         return self._channel.has_answer()
 
+    def check_memory(self) -> None:
+        """Look at memory that no limit of a process counts: memfds and the like.
+
+        Raises SubmissionFailed, ``memory``.
+        """
+        most = self._most_bytes + (0 if self._memory is None else self._memory.size)
+        if (held := self._running.shared_bytes()) > most:
+            self.usable = False
+            told = f"it holds {held >> 20} MiB of shared memory; {most >> 20} MiB are allowed"
+            raise SubmissionFailed(GradeResult.MEMORY, told)
+
+    def _raised(self, answer: dict[str, Any]) -> SubmissionFailed | GraderVoid:
+        """The failure that an error frame tells of."""
+        world = failures.Surroundings(
+            self._running.printed(),
+            str(launch.shown(self._place)),
+            partial(surroundings.missing_tool, packages=self._place.packages, device=self._device),
+        )
+        return failures.raised(answer, world)
+
     def _until(self, s: float) -> float:
         """The moment ``s`` seconds from now, or the end of the whole grade."""
         moment = time.monotonic() + s
@@ -275,15 +298,12 @@ class WorkerSession:
 
     def _broken(self, error: WireBroken) -> SubmissionFailed:
         self.usable = False
-        how = str(error)
-        if error.how == "closed":
-            how = self._ending()
-        return SubmissionFailed(failures.BROKEN[error.how], how)
-
-    def _ending(self) -> str:
-        with contextlib.suppress(Exception):
-            self._popen.wait(timeout=ENDING_S)
-        return failures.ending(self._popen.returncode)
+        if error.how != "closed":
+            return SubmissionFailed(failures.BROKEN[error.how], str(error))
+        how = self._running.ending()
+        if self._running.was_out_of_memory():
+            return SubmissionFailed(GradeResult.MEMORY, f"{how}: out of the memory allowed to it")
+        return SubmissionFailed(failures.BROKEN["closed"], how)
 
     def _refuse_unasked(self) -> None:
         """A frame that nobody asked for was written by the submission."""
@@ -303,12 +323,6 @@ class WorkerSession:
             return read_outputs(held.outputs, answer.get("outputs"))
         except BadLeaf as error:
             raise self._forged(f"a forged answer: {error}") from error
-
-    def _drain(self) -> None:
-        assert self._popen.stdout is not None
-        with contextlib.suppress(OSError, ValueError):
-            while chunk := self._popen.stdout.read1(1 << 16):  # type: ignore[attr-defined]
-                self._log.add(chunk)
 
     def _release(self) -> None:
         if self._memory is not None:

@@ -260,7 +260,6 @@ def _trip(trusted: WorkerSession, inputs: Arrays, outputs: Arrays, room: int) ->
 def _keeps_to_its_core(session: WorkerSession) -> None:
     """A submission that gives itself more cores is timed on a machine that others do not have."""
     cores = session.cores()
-    if len(cores) > 1:
-        raise SubmissionFailed(
-            GradeResult.TAMPERED, f"it let itself run on cores {sorted(cores)}; one was given"
-        )
+    if not cores <= session.given_cores:
+        told = f"it let itself run on cores {sorted(cores)}; given: {sorted(session.given_cores)}"
+        raise SubmissionFailed(GradeResult.TAMPERED, told)

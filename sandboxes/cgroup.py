@@ -31,6 +31,19 @@ class Cgroup:
         """The file in which a process writes itself to join."""
         return self.path / "cgroup.procs"
 
+    def oom_kills(self) -> int:
+        """Processes that the kernel has killed for the group's memory (memory.events)."""
+        with contextlib.suppress(OSError):
+            for line in (self.path / "memory.events").read_text().splitlines():
+                if line.startswith("oom_kill "):
+                    return int(line.split()[1])
+        return 0
+
+    def die_as_one(self) -> None:
+        """Let the kernel, out of the group's memory, kill all of it instead of one process."""
+        with contextlib.suppress(OSError):
+            (self.path / "memory.oom.group").write_text("1")
+
     def remove(self) -> None:
         """Kill what is in it and remove it."""
         with contextlib.suppress(OSError):

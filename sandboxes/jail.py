@@ -72,16 +72,13 @@ class Jail:
         options = _memfd(b"".join(os.fsencode(word) + b"\0" for word in self._options()))
         with os.fdopen(options, "rb"):
             return spawner.popen(
-                [*self._join(), "bwrap", "--args", str(options), "--", *self._inner(), *argv],
+                [*_join(self.cgroup), "bwrap", "--args", str(options), "--", *self._inner(), *argv],
                 env={"PATH": os.environ.get("PATH", os.defpath)},
                 pass_fds=(*pass_fds, options),
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
             )
-
-    def _join(self) -> list[str]:
-        return ["/bin/sh", "-c", _JOIN_CGROUP, str(self.cgroup)] if self.cgroup else []
 
     def _options(self) -> list[str]:
         options = [*_NAMESPACES, "--unshare-cgroup-try", "--hostname", "sandbox"]
@@ -128,6 +125,7 @@ def unconfined(  # noqa: PLR0913 - the same as `Jail.popen`, and what a Jail hol
     limits: Limits = _DEFAULT_LIMITS,
     cap_memory: bool = True,
     dies_with_us: bool = True,
+    cgroup: Path | None = None,
     pass_fds: Sequence[int] = (),
     stdin: Stream = subprocess.DEVNULL,
     stdout: Stream = None,
@@ -136,14 +134,15 @@ def unconfined(  # noqa: PLR0913 - the same as `Jail.popen`, and what a Jail hol
     """Start ``argv`` with no isolation: own session, scrubbed environment, limits.
 
     ``dies_with_us`` kills it, but none of its children, when this process ends. ``uid`` needs
-    root, and files that the uid can reach (`toolchain.reachable_by_others`).
+    root, and files that the uid can reach (`toolchain.reachable_by_others`). ``cgroup`` as for a
+    `Jail`.
     """
     identity = ["--no-new-privs", *(("--pdeathsig", "KILL") if dies_with_us else ())]
     if uid is not None:
         identity += ["--reuid", str(uid), "--regid", str(uid), "--clear-groups"]
     limited = rlimit_command(limits, memory=cap_memory, pids=uid is not None)
     return spawner.popen(
-        ["setpriv", *identity, *limited, *argv],
+        [*_join(cgroup), "setpriv", *identity, *limited, *argv],
         env=dict(env),
         cwd=cwd,
         pass_fds=tuple(pass_fds),
@@ -184,6 +183,11 @@ def descendants(pid: int) -> list[int]:
     for child in found:  # grows while it is walked
         found += children.get(child, ())
     return found
+
+
+def _join(procs: Path | None) -> list[str]:
+    """A command prefix that joins a cgroup first."""
+    return ["/bin/sh", "-c", _JOIN_CGROUP, str(procs)] if procs else []
 
 
 def _memfd(data: bytes) -> int:

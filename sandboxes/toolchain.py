@@ -21,6 +21,12 @@ from sandboxes.errors import SandboxUnavailable
 SITE = "/opt/site"
 """Where the allowed packages are, inside."""
 
+TOOLS = "/opt/tools"
+"""Where programs are that come with allowed packages, inside; first on the path."""
+
+CUDA = Path("/usr/local/cuda")
+"""Where NVIDIA's installers and images have the CUDA toolkit, or a link to it."""
+
 BASE_ENV = {"HOME": "/tmp", "LANG": "C.UTF-8", "PATH": "/usr/local/bin:/usr/bin:/bin"}  # noqa: S108
 """The environment of every command, before what the session adds; nothing of the host's."""
 
@@ -28,6 +34,8 @@ _HOST_FILES = Path(__file__).parent / "images" / "host"
 _PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 _SYSTEM_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")
 _SYSTEM_FILES = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d")
+_REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*(?:\[([^\]]*)\])?")
+_EXTRA = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")
 _VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 
@@ -41,25 +49,43 @@ class Toolchain:
     site: str = SITE  # the folder with the allowed packages, for `python -I -S`
 
 
-def host_toolchain(packages: Sequence[str] = ("numpy",)) -> Toolchain:
+def host_toolchain(packages: Sequence[str] = ("numpy",), optional: Sequence[str] = ()) -> Toolchain:
     """The running interpreter with only these distributions, and what they require, importable.
 
-    Raises SandboxUnavailable when a package is not installed.
+    Raises SandboxUnavailable when a package is not installed; ``optional`` ones may be missing.
     """
     python = interpreter()
     mounts = [*_system(), *_interpreter_mounts(python)]
     mounts += _masks(mounts)
-    mounts += [Mount(path, f"{SITE}/{path.name}") for path in _package_paths(packages)]
-    folders = dict.fromkeys((str(python.parent), "/usr/local/bin", "/usr/bin", "/bin"))
-    env = {"PATH": ":".join(folders), "PYTHONPATH": SITE, "PYTHONDONTWRITEBYTECODE": "1"}
+    found = _with_requirements(packages, optional)
+    paths = sorted({path for distribution in found for path in _top_levels(distribution)})
+    mounts += [Mount(path, f"{SITE}/{path.name}") for path in paths]
+    tools = [Mount(path, f"{TOOLS}/{path.name}") for path in _programs(found)]
+    mounts += tools
+    folders = [TOOLS] if tools else []
+    folders += [str(python.parent), "/usr/local/bin", "/usr/bin", "/bin"]
+    env = {"PYTHONPATH": SITE, "PYTHONDONTWRITEBYTECODE": "1"}
+    if (CUDA / "bin").is_dir():
+        folders.append(str(CUDA / "bin"))
+        env["CUDA_HOME"] = str(CUDA)
+    env["PATH"] = ":".join(dict.fromkeys(folders))
     return Toolchain(tuple(mounts), str(python), env)
 
 
 def link_packages(mounts: Iterable[Mount], folder: Path) -> Path:
     """Fill a fresh ``folder`` with links to the allowed packages, for where nothing is mounted."""
+    return _link(mounts, SITE, folder)
+
+
+def link_tools(mounts: Iterable[Mount], folder: Path) -> Path:
+    """Fill a fresh ``folder`` with links to the programs of the allowed packages."""
+    return _link(mounts, TOOLS, folder)
+
+
+def _link(mounts: Iterable[Mount], inside: str, folder: Path) -> Path:
     folder.mkdir()
     for mount in mounts:
-        if Path(mount.target).parent == Path(SITE):
+        if Path(mount.target).parent == Path(inside):
             (folder / Path(mount.target).name).symlink_to(mount.source)
     return folder
 
@@ -125,36 +151,67 @@ def _masks(mounts: Iterable[Mount]) -> Iterator[Mount]:
             yield Mount(empty, str(Path(mount.target) / own.relative_to(mount.source)))
 
 
-def _package_paths(packages: Sequence[str]) -> list[Path]:
-    """Top-level folders and modules of the distributions and, in turn, of what they require."""
-    found: dict[Path, None] = {}
-    waiting, seen = list(packages), set[str]()
+def _with_requirements(
+    packages: Sequence[str], optional: Sequence[str]
+) -> list[importlib.metadata.Distribution]:
+    """The distributions and, in turn, what they require."""
+    found: list[importlib.metadata.Distribution] = []
+    waiting = [(name, frozenset[str]()) for name in (*packages, *optional)]
+    seen: set[tuple[str, frozenset[str]]] = set()
     while waiting:
-        name = waiting.pop()
-        if name in seen:
+        name, extras = waiting.pop()
+        if (name, extras) in seen:
             continue
-        seen.add(name)
+        seen.add((name, extras))
         try:
             distribution = importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError:
             if name in packages:
                 message = f"{name} is not installed here; run `pip install {name}`"
                 raise SandboxUnavailable(message) from None
-            continue  # required on other platforms only
-        found.update(dict.fromkeys(_top_levels(distribution)))
-        waiting += _required(distribution)
-    return sorted(found)
+            continue  # not needed, or required on other platforms only
+        found.append(distribution)
+        waiting += _required(distribution, extras)
+    return found
 
 
 def _top_levels(distribution: importlib.metadata.Distribution) -> Iterator[Path]:
+    """Top-level folders and modules."""
     root = Path(str(distribution.locate_file(""))).resolve()
     names = {file.parts[0] for file in distribution.files or ()} - {"..", "/", "__pycache__"}
-    for name in names or {distribution.metadata["Name"]}:  # Debian's packages list no files
+    if not names:  # Debian's packages list no files
+        listed = (distribution.read_text("top_level.txt") or "").split()
+        names = {distribution.metadata["Name"], *listed}
+    for name in names:
         if (root / name).exists():
             yield root / name
 
 
-def _required(distribution: importlib.metadata.Distribution) -> list[str]:
-    """Names of the requirements that no extra guards."""
-    plain = (line for line in distribution.requires or () if "extra ==" not in line)
-    return [match.group() for line in plain if (match := re.match(r"[A-Za-z0-9._-]+", line))]
+def _programs(distributions: Iterable[importlib.metadata.Distribution]) -> Iterator[Path]:
+    """Compiled programs that distributions put on the path, beside the interpreter's.
+
+    Scripts are left out: their first line names an interpreter that is not there inside.
+    """
+    for distribution in distributions:
+        for file in distribution.files or ():
+            if file.parts[0] == ".." and file.parent.name == "bin":
+                path = Path(str(distribution.locate_file(file))).resolve()
+                if path.is_file() and _is_elf(path):
+                    yield path
+
+
+def _is_elf(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"
+
+
+def _required(
+    distribution: importlib.metadata.Distribution, extras: frozenset[str]
+) -> Iterator[tuple[str, frozenset[str]]]:
+    """Names and extras of the requirements that no extra guards, or one of these."""
+    for line in distribution.requires or ():
+        guard = _EXTRA.search(line)
+        match = _REQUIREMENT.match(line)
+        if match is not None and (guard is None or guard[1] in extras):
+            wanted = (extra.strip() for extra in (match[2] or "").split(","))
+            yield match[1], frozenset(extra for extra in wanted if extra)

@@ -30,8 +30,9 @@ import numpy as np  # noqa: E402
 HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib costs start-up
 
 Frame = dict[str, Any]
-ALIGN = 64
-EXTRAS = {"pace": "pacer", "events": "pacer", "profile": "profiling", "probe": "probing"}
+ALIGN, MOST_CAUSES = 64, 5
+EXTRAS = {"profile": "profiling", "probe": "probing", "pack": "caches"}
+EXTRAS |= dict.fromkeys(("pace", "events"), "pacer")
 """Steps that live in files of their own, each a function ``op(worker, frame) -> frame``."""
 
 
@@ -51,6 +52,21 @@ def load(path: str, name: str) -> ModuleType:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def beside(stem: str) -> ModuleType:
+    """One of the files beside this one, imported once."""
+    name = f"_referee_{stem}"
+    return sys.modules.get(name) or load(os.path.join(HERE, f"{stem}.py"), name)  # noqa: PTH118
+
+
+def make_caches(folder: str, packs: list[int]) -> None:
+    """The folders that compilers are told of, with what an earlier worker built."""
+    for path in os.environ.values():
+        if path.startswith(f"{folder}/"):
+            os.makedirs(path, exist_ok=True)  # noqa: PTH103
+    for pack in packs:
+        beside("caches").unpack(pack, folder)
 
 
 def resolve(module: ModuleType, dotted: str) -> Any:
@@ -73,6 +89,7 @@ class Worker:
     def __init__(self, ends: tuple[socket.socket, int], wire: ModuleType, kinds: ModuleType):
         self.questions, self.answers = ends
         self.wire, self.kinds = wire, kinds
+        self.caches: str = OPTIONS["caches"]
         self.adapter: Any = None
         self.entries: Any = None
         self.state: Any = None
@@ -106,9 +123,7 @@ class Worker:
 
     def step_beside(self, op: str) -> Callable[[Frame], Frame]:
         """A step of one of the files beside this one, loaded when it is first asked for."""
-        name = f"_referee_{EXTRAS[op]}"
-        module = sys.modules.get(name) or load(os.path.join(HERE, f"{EXTRAS[op]}.py"), name)  # noqa: PTH118
-        step: Callable[[Any, Frame], Frame] = getattr(module, op)
+        step: Callable[[Any, Frame], Frame] = getattr(beside(EXTRAS[op]), op)
         return lambda frame: step(self, frame)
 
     def build(self, frame: Frame) -> Frame:
@@ -116,9 +131,10 @@ class Worker:
         self.outputs = tuple(frame["outputs"])
         self.written = dict(frame.get("written", {}))
         try:
+            make_caches(self.caches, self.fds)
             if frame["device"] != "cpu":
                 self.arrays = self.kinds.CudaArrays()
-            self.adapter = load(os.path.join(HERE, "adapter.py"), "_referee_adapter")  # noqa: PTH118
+            self.adapter = beside("adapter")
             found: dict[str, Any] = {}
             if frame["file"]:
                 sys.path.insert(0, frame["folder"])
@@ -246,20 +262,31 @@ def describe(refused: Refused) -> Frame:
     text = "".join(traceback.format_exception_only(error)).strip()
     where = traceback.extract_tb(error.__traceback__)[-3:]
     places = [f"{os.path.basename(f.filename)}:{f.lineno} {f.name}" for f in where]  # noqa: PTH119
-    return {
+    answer: Frame = {
         "error": refused.kind,
         "bases": [base.__name__ for base in type(error).__mro__],
+        "causes": causes(error),
         "text": text[-2000:],
         "where": places,
     }
+    if isinstance(error, OSError):
+        answer |= {"errno": error.errno, "file": str(error.filename)}
+    return answer
+
+
+def causes(error: BaseException) -> list[str]:
+    """Names of the types of the exceptions that this one was raised from."""
+    found: list[str] = []
+    cause = error.__cause__
+    while cause is not None and len(found) < MOST_CAUSES:
+        found.append(type(cause).__name__)
+        cause = cause.__cause__
+    return found
 
 
 def main() -> None:
     """Serve one submission."""
-    wire, kinds = (
-        load(os.path.join(HERE, f"{name}.py"), f"_referee_{name}")  # noqa: PTH118
-        for name in ("wire", "arrays")
-    )
+    wire, kinds = beside("wire"), beside("arrays")
     for fd in (OPTIONS["questions"], OPTIONS["answers"]):
         os.set_inheritable(fd, False)  # compilers that the submission starts get neither
     ends = socket.socket(fileno=OPTIONS["questions"]), OPTIONS["answers"]

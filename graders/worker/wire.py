@@ -31,8 +31,12 @@ were copied), ``recycle`` (new objects over the same memory), ``watch`` (copy de
 that a change shows) and ``extras`` (copy leaves that are not declared too): the probes' part that
 has to run in there.
 
+A ``build`` may bring one descriptor: a pack of compilers' caches, to unpack first. ``pack``, with
+``room``, ``files`` and a memfd, is answered by the ``size`` of the pack that was written to it.
+
 Any answer may instead be ``{"error": <kind>, "bases": [...], "text": ..., "where": [...]}``, kind
-one of ``import, setup, call, output``. Whatever the worker says is a claim; the referee trusts
+one of ``import, setup, call, output``, beside ``causes`` (types that it was raised from) and, of an
+OSError, ``errno`` and ``file``. Whatever the worker says is a claim; the referee trusts
 lengths, times and bytes that it has read itself, and nothing else.
 """
 
@@ -43,10 +47,12 @@ import select
 import socket
 import struct
 import time
+from collections.abc import Callable
 from typing import Any
 
 MAX_HEADER_BYTES = 1 << 20
 MAX_DESCRIPTORS = 16
+LOOK_S = 0.1
 _LENGTH = struct.Struct(">I")
 
 DTYPES = frozenset(
@@ -104,12 +110,18 @@ def send_answer(pipe: int, header: dict[str, Any]) -> None:
         frame = frame[os.write(pipe, frame) :]
 
 
-def receive_answer(pipe: int, deadline: float) -> dict[str, Any]:
-    """Read one frame from a non-blocking pipe; never more, and never past the deadline."""
-    (size,) = _LENGTH.unpack(_read(pipe, _LENGTH.size, deadline))
+def receive_answer(
+    pipe: int, deadline: float, meanwhile: Callable[[], None] | None = None
+) -> dict[str, Any]:
+    """Read one frame from a non-blocking pipe; never more, and never past the deadline.
+
+    ``meanwhile`` is called every ``LOOK_S`` seconds until it is there.
+    """
+    waiting = _Waiting(pipe, deadline, meanwhile)
+    (size,) = _LENGTH.unpack(waiting.read(_LENGTH.size))
     if size > MAX_HEADER_BYTES:
         raise WireBroken("oversize", f"a frame claims {size} bytes")
-    return _header(_read(pipe, size, deadline))
+    return _header(waiting.read(size))
 
 
 def _frame(header: dict[str, Any]) -> bytes:
@@ -129,23 +141,40 @@ def _header(body: bytes) -> dict[str, Any]:
     return header
 
 
-def _read(pipe: int, size: int, deadline: float) -> bytes:
-    readable = select.poll()  # `select` refuses descriptors beyond 1024
-    readable.register(pipe, select.POLLIN)
-    parts: list[bytes] = []
-    while size:
-        left = deadline - time.monotonic()
-        if left <= 0 or not readable.poll(left * 1e3):
+class _Waiting:
+    """For the bytes of one answer."""
+
+    def __init__(self, pipe: int, deadline: float, meanwhile: Callable[[], None] | None) -> None:
+        self._pipe, self._deadline, self._meanwhile = pipe, deadline, meanwhile
+        self._look_at = time.monotonic() + LOOK_S if meanwhile else deadline
+        self._readable = select.poll()  # `select` refuses descriptors beyond 1024
+        self._readable.register(pipe, select.POLLIN)
+
+    def read(self, size: int) -> bytes:
+        """Exactly so many."""
+        parts: list[bytes] = []
+        while size:
+            if not self._is_readable():
+                continue
+            try:
+                data = os.read(self._pipe, size)
+            except BlockingIOError:
+                continue  # who can reopen the pipe may have read it first
+            if not data:
+                raise WireBroken("closed", "the other side closed the pipe")
+            parts.append(data)
+            size -= len(data)
+        return b"".join(parts)
+
+    def _is_readable(self) -> bool:
+        now = time.monotonic()
+        if now >= self._deadline:
             raise WireBroken("timeout", "silence past the deadline")
-        try:
-            data = os.read(pipe, size)
-        except BlockingIOError:
-            continue  # who can reopen the pipe may have read it first
-        if not data:
-            raise WireBroken("closed", "the other side closed the pipe")
-        parts.append(data)
-        size -= len(data)
-    return b"".join(parts)
+        if self._meanwhile is not None and now >= self._look_at:
+            self._meanwhile()
+            self._look_at = now + LOOK_S
+        left = min(self._look_at, self._deadline) - now
+        return bool(self._readable.poll(max(left, 0) * 1e3))
 
 
 def _receive(sock: socket.socket, size: int, fds: list[int]) -> bytes:

@@ -9,6 +9,8 @@ import pytest
 
 from graders import processes
 from graders.holding import Holding
+from graders.running import Running
+from sandboxes.cgroup import Cgroup
 
 FORKS = """
 import os, time
@@ -66,7 +68,7 @@ def test_a_tree_that_never_stops_growing_is_told(start):
 
 def test_what_is_spent_between_two_stops_is_counted(start):
     root = start("import time\nprint('on', flush=True)\nwhile True: pass")
-    holding = Holding(root, (), -1)
+    holding = Holding(root, (), one_core=False)
     holding.stop()
     before = processes.spent([root])
     while processes.spent([root]).cpu_s < before.cpu_s + 0.1:
@@ -76,3 +78,49 @@ def test_what_is_spent_between_two_stops_is_counted(start):
     assert 0.1 <= window.cpu_s <= window.wall_s + 0.02
     assert 0 <= window.lost_s <= window.wall_s - window.cpu_s + 1e-9
     assert holding.take().cpu_s == 0
+
+
+def test_memfds_count_once_however_many_processes_hold_them(start):
+    root = start("""
+import mmap, os, time
+mapped, written = os.memfd_create("mapped"), os.memfd_create("written")
+os.ftruncate(mapped, 8 << 20)
+pages = mmap.mmap(mapped, 8 << 20)
+pages[:] = b"x" * (8 << 20)
+os.write(written, bytes(4 << 20))
+for _ in range(3):
+    if os.fork() == 0: break
+else: print("on", flush=True)
+time.sleep(600)
+""")
+    pids = processes.below(root)
+    assert len(pids) == 4 and processes.shared_bytes(pids) == 12 << 20
+
+
+def test_memory_that_is_mapped_and_not_held_open_is_seen(start):
+    root = start("""
+import mmap, time
+pages = mmap.mmap(-1, 8 << 20)
+pages[:] = b"x" * (8 << 20)
+print("on", flush=True)
+time.sleep(600)
+""")
+    assert 8 << 20 <= processes.shared_bytes([root]) < 9 << 20
+
+
+def test_a_worker_has_one_core_and_with_a_gpu_all_but_the_first(monkeypatch):
+    monkeypatch.setattr(processes, "OUR_CORES", frozenset({3, 4, 7}))
+    assert processes.cores_for("cpu", 4) == {4}
+    assert processes.cores_for("cpu", -1) < {3, 4, 7} and len(processes.cores_for("cpu", -1)) == 1
+    assert processes.cores_for("GPU-x", -1) == processes.cores_for("GPU-x", 7) == {4, 7}
+    monkeypatch.setattr(processes, "OUR_CORES", frozenset({3}))
+    assert processes.cores_for("GPU-x", -1) == {3}
+
+
+def test_a_kill_for_memory_is_told_from_other_kills(start, tmp_path):
+    with subprocess.Popen([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]) as popen:
+        running = Running(popen, "mark", confined=True, group=Cgroup(tmp_path))
+        (tmp_path / "memory.events").write_text("low 0\nhigh 0\nmax 7\noom 1\noom_kill 0\n")
+        assert "SIGKILL" in running.ending() and not running.was_out_of_memory()
+        (tmp_path / "memory.events").write_text("low 0\nhigh 0\nmax 7\noom 1\noom_kill 2\n")
+        assert running.was_out_of_memory()

@@ -60,6 +60,12 @@ threading.Thread(target=steal, daemon=True).start()
 time.sleep(600)
 """
 
+MEMFDS = """
+hoard = [os.memfd_create("hoard") for _ in range(24)]
+for fd in hoard: os.write(fd, bytes(1 << 26))
+time.sleep(600)
+"""
+
 ATTACKS = {
     "exits 0 and prints PASS": (attack("print('PASS', flush=True)\nos._exit(0)"), "crash"),
     "exits politely": (attack("sys.exit(0)"), "crash"),
@@ -77,6 +83,11 @@ ATTACKS = {
     ),
     "fork bomb": (attack("while True:\n    try: os.fork()\n    except OSError: pass"), "timeout"),
     "memory bomb": (attack("hoard = [np.zeros(1 << 24) for _ in range(1000)]"), "memory"),
+    "memory bomb of memfds": (attack(MEMFDS), "memory"),
+    "memory bomb of memfds in a child": (
+        attack(f"if os.fork() == 0:{MEMFDS.replace(chr(10), chr(10) + '    ')}\nos.wait()"),
+        "memory",
+    ),
     "recursion": (attack("row_sum(x, scale)"), "crash"),
     "garbage on the pipe": (
         attack("os.write(ends()[1], b'\\x00\\x00\\x00\\x04haha')", WIRE),
@@ -249,7 +260,9 @@ def test_a_busy_thread_left_behind_is_seen(grade):
 def spin():
     while True: hashlib.pbkdf2_hmac("sha256", b"", b"", 100000)  # without the interpreter's lock
 """
-    body = "threading.Thread(target=spin, daemon=True).start()"
+    body = """
+if threading.active_count() < 9: threading.Thread(target=spin, daemon=True).start()
+"""
     assert "process:left-behind" in failed(grade(attack(body, head)))
 
 

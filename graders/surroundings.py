@@ -1,0 +1,83 @@
+"""What a worker finds around it: packages, tools, environment, caches, limits."""
+
+import re
+import shutil
+from dataclasses import replace
+from functools import lru_cache
+
+from sandboxes.base import Limits
+from sandboxes.toolchain import Toolchain, host_toolchain
+
+GPU_PACKAGES = ("numpy", "torch", "triton")
+_GPU_OPTIONAL = ("cuda-bindings", "ninja", "setuptools")
+"""torch's driver bindings, and what `torch.utils.cpp_extension` builds with."""
+
+CPU_PIDS, GPU_PIDS = 64, 512  # CUDA, ninja and compilers start threads
+CUDA_BYTES = 12 << 30
+"""Host memory beside a task's own for torch's libraries, a CUDA context and compilers: an
+allowance, not a measurement."""
+
+_CACHES = {
+    "CUDA_CACHE_PATH": "driver",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "TORCH_EXTENSIONS_DIR": "torch_extensions",
+    "TRITON_CACHE_DIR": "triton",
+    "XDG_CACHE_HOME": "other",
+}
+_COMPILERS = ("cc", "gcc", "c++", "g++")
+_GPU_COMPILERS = ("nvcc", "ninja")
+_ALSO_CALLED = {"nvcc": "CUDA_HOME", "cc": "C compiler"}
+"""Other words in which tools tell that one of these is missing."""
+
+
+@lru_cache
+def toolchain_of(packages: tuple[str, ...]) -> Toolchain:
+    """What is mounted for these packages. Raises SandboxUnavailable."""
+    return host_toolchain(packages, _GPU_OPTIONAL if "torch" in packages else ())
+
+
+def limits(memory_bytes: int, device: str) -> Limits:
+    """Caps of each process of a worker."""
+    return Limits(memory_bytes=memory_bytes, pids=CPU_PIDS if device == "cpu" else GPU_PIDS)
+
+
+def group_limits(each: Limits, device: str) -> Limits:
+    """Caps of a worker as a whole, where a cgroup can hold them."""
+    more = 0 if device == "cpu" else CUDA_BYTES
+    return replace(each, memory_bytes=each.memory_bytes + more)
+
+
+def caches(scratch: str) -> str:
+    """The folder that compilers keep their results in."""
+    return f"{scratch}/caches"
+
+
+def environment(
+    toolchain: Toolchain, site: str, mark: str, scratch: str, device: str
+) -> dict[str, str]:
+    """One BLAS thread: a CPU worker has one core."""
+    threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    folders = dict.fromkeys(("HOME", "TMPDIR"), scratch)
+    folders |= {name: f"{caches(scratch)}/{part}" for name, part in _CACHES.items()}
+    fixed = {"PATH": toolchain.env["PATH"], "PYTHONPATH": site, "GRADING_MARK": mark}
+    if device == "cpu":
+        return fixed | threads | folders
+    cuda = {name: toolchain.env[name] for name in ("CUDA_HOME",) if name in toolchain.env}
+    return fixed | threads | folders | cuda | {"CUDA_VISIBLE_DEVICES": device}
+
+
+def missing_tool(text: str, packages: tuple[str, ...], device: str) -> str | None:
+    """A compiler that this text names, that a worker should find, and that is not there for it.
+
+    The text may be the submission's own words; that the tool is not there is looked up here.
+    """
+    toolchain = toolchain_of(packages)
+    inside = {mount.target.rpartition("/")[2] for mount in toolchain.mounts}
+    wanted = _COMPILERS if device == "cpu" else _COMPILERS + _GPU_COMPILERS
+    for tool in wanted:
+        names = "|".join(map(re.escape, (tool, _ALSO_CALLED.get(tool, tool))))
+        if not re.search(rf"(?<![\w+-])({names})(?![\w+])", text, re.IGNORECASE):
+            continue
+        if tool not in inside and shutil.which(tool, path=toolchain.env["PATH"]) is None:
+            return tool
+    return None

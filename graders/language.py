@@ -1,14 +1,15 @@
 """The language of a submission and what it may not use, from its import closure.
 
-First form: from what is written. On a GPU the ledger of what ran will decide instead.
+On a CPU this decides. On a GPU what ran decides (``graders.ledger``): there the source refuses only
+what could not come out otherwise, and answers where no profile can be had.
 """
 
-import ast
-import re
+from collections.abc import Sequence
 
 from graders.candidate import Candidate
 from graders.errors import SubmissionFailed
-from graders.sources import SourceFile, closure
+from graders.kernel_names import Authored, authored_of
+from graders.sources import SourceFile, closure, native_texts
 from tasks.spec import Task
 from transcripts.words import GradeResult
 
@@ -18,36 +19,48 @@ _C_LOADERS = (
     "ctypes.PyDLL",
     "numpy.ctypeslib.load_library",
 )
-_CUDA_BUILDERS = ("load_inline", "cpp_extension.load", "RawKernel", "RawModule", "nvrtc")
-_CUDA_KERNEL = re.compile(r"__global__\s+\w")
+_CUDA_BUILDERS = (
+    *("load_inline", "cpp_extension.load", "_compile_kernel"),
+    *("RawKernel", "RawModule", "nvrtc"),
+)
 
 
 def examine(candidate: Candidate) -> str:
-    """The language. Raises SubmissionFailed for what the task forbids."""
-    task, entry = candidate.task, candidate.entry
-    return examine_files(task, closure(candidate.place.submission, entry), candidate.device)
+    """The language by the source. Raises SubmissionFailed for what the task forbids."""
+    task, place = candidate.task, candidate.place.submission
+    files = closure(place, candidate.entry)
+    return examine_files(task, files, candidate.device, native_texts(place))
 
 
-def examine_files(task: Task, files: list[SourceFile], device: str) -> str:
-    """`examine`, of an import closure that has been read."""
+def examine_files(
+    task: Task, files: list[SourceFile], device: str, native: Sequence[str] = ()
+) -> str:
+    """`examine`, of an import closure that has been read, and of the C++ files beside it."""
     refuse_forbidden(task, files)
-    spoken = language(files, device)
-    refuse_language(task, spoken)
+    authored = authored_of(files, native)
+    spoken = _language(files, device, authored)
+    if device == "cpu" or authored.kinds.isdisjoint(task.languages):
+        refuse_language(task, spoken)
     return spoken
 
 
-def language(files: list[SourceFile], device: str) -> str:
-    """``cuda_raw``, ``triton``, ``c``, ``eager`` (torch operations) or ``numpy``.
+def language(files: list[SourceFile], device: str, native: Sequence[str] = ()) -> str:
+    """``cuda_raw``, ``cutlass``, ``triton``, ``c``, ``eager`` (torch operations) or ``numpy``.
 
     A submission for both kinds of device is named after what can have run on this one.
     """
+    return _language(files, device, authored_of(files, native))
+
+
+def _language(files: list[SourceFile], device: str, authored: Authored) -> str:
     modules = {module.partition(".")[0] for file in files for module, _ in file.imports()}
     called = [name for file in files for name, _ in file.calls()]
-    builds = any(name.endswith(_CUDA_BUILDERS) for name in called)
     on_gpu = device != "cpu"
-    if on_gpu and builds and any(_has_kernel(file) for file in files):
-        return "cuda_raw"
-    if on_gpu and "triton" in modules and any(_has_jit(file) for file in files):
+    if on_gpu and any(name.endswith(_CUDA_BUILDERS) for name in called):
+        for kind in ("cutlass", "cuda_raw"):
+            if kind in authored.kinds:
+                return kind
+    if on_gpu and "triton" in authored.kinds:
         return "triton"
     if any(name in _C_LOADERS or name.startswith("ctypes.cdll.") for name in called):
         return "c"
@@ -84,22 +97,3 @@ def _is_call_of(name: str, forbidden: str) -> bool:
     if forbidden.startswith("."):
         return name.endswith(forbidden)
     return name == forbidden or name.startswith(forbidden + ".")
-
-
-def _has_kernel(file: SourceFile) -> bool:
-    return any(
-        isinstance(node, ast.Constant)
-        and isinstance(node.value, str)
-        and _CUDA_KERNEL.search(node.value) is not None
-        for node in ast.walk(file.tree)
-    )
-
-
-def _has_jit(file: SourceFile) -> bool:
-    for node in ast.walk(file.tree):
-        if isinstance(node, ast.FunctionDef):
-            for decorator in node.decorator_list:
-                target = decorator.func if isinstance(decorator, ast.Call) else decorator
-                if file.dotted(target) in ("triton.jit", "triton.autotune"):
-                    return True
-    return False

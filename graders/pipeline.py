@@ -25,10 +25,11 @@ from graders.base import GradeRequest, PublicReport
 from graders.candidate import Candidate, candidate_of
 from graders.correctness import only, plan, run_cases
 from graders.errors import GraderVoid, SubmissionFailed
-from graders.language import examine
+from graders.language import examine, refuse_language
 from graders.preparing import Prepared, prepare
 from graders.recording import Gathered, Measurement, record
 from graders.roofline import least_ms, peaks, work
+from graders.survey import survey
 from graders.timing import CONTENDED, SPOILT, ShapeSamples, time_shapes, turn_name
 from sandboxes.errors import SandboxError
 from sandboxes.lease import lease
@@ -107,6 +108,7 @@ def _measure(request: GradeRequest, seed: str, found: Gathered, prepared: Prepar
             found.fail(*found.correctness.verdict)
             if found.result not in _ENDS_IT and not request.only:
                 _probes(candidate, seed, found)
+                _language(candidate, request, seed, found)
                 if not request.correctness_only:
                     _performance(candidate, request, rubric, found)
     except SubmissionFailed as failure:
@@ -123,6 +125,16 @@ def _probes(candidate: Candidate, seed: str, found: Gathered) -> None:
         if check.passed is False and check.mechanism in probes.FATAL:
             word = GradeResult(str(check.evidence.get("word", GradeResult.WRONG)))
             found.fail(word, f"probe `{check.check}`: {check.detail}")
+
+
+def _language(candidate: Candidate, request: GradeRequest, seed: str, found: Gathered) -> None:
+    """By what ran on the GPU, where right work ran on one. Raises SubmissionFailed, `language`."""
+    if found.result is GradeResult.PASS:
+        told = survey(candidate, seed, request.tier, found.language or "")
+        found.language = told.language
+        found.ledgers += told.ledgers
+        found.checks += told.checks
+    refuse_language(candidate.task, found.language or "")
 
 
 def _performance(

@@ -11,7 +11,7 @@ from graders.base import GradeRequest
 from graders.candidate import entry_of
 from graders.errors import SubmissionFailed
 from graders.language import examine_files
-from graders.sources import closure
+from graders.sources import closure, native_texts
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def prepare(request: GradeRequest) -> Prepared:
     """The static part of a grade. Raises nothing: the grade meets other failures again."""
     try:
         files = closure(request.submission, entry_of(request))
-        examine_files(request.task, files, request.device)
+        examine_files(request.task, files, request.device, native_texts(request.submission))
     except SubmissionFailed as failure:
         return Prepared(failure)
     except Exception:  # noqa: BLE001 - the grade comes to it in its turn and records it

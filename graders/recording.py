@@ -18,6 +18,7 @@ from transcripts.records import (
     Grade,
     ItemMeasurement,
     Lease,
+    Ledger,
     ShapeCorrectness,
     digest_of,
 )
@@ -26,6 +27,8 @@ from transcripts.words import GradeResult
 _CHECKS = (
     *("correctness", "closeness", "hints", "probes", "probe_calls", "probe_values", "probe_traces"),
     "worker/probing",
+    *("ledger", "kernel_names", "survey", "decoys"),
+    *("worker/profiling", "worker/noops", "worker/cuda_text"),
     *("items", "selftest", "candidate", "entry", "sources", "language", "failures"),
 )
 _TIMING = (
@@ -57,6 +60,7 @@ class Gathered:
     samples: list[ShapeSamples] = field(default_factory=list)
     checks: list[CheckResult] = field(default_factory=list)
     items: list[ItemMeasurement] = field(default_factory=list)
+    ledgers: list[Ledger] = field(default_factory=list)
     ceilings: machine.Ceilings | None = None
     readings: Readings = field(default_factory=Readings)
     lease: Lease | None = None
@@ -116,6 +120,7 @@ def record(request: GradeRequest, found: Gathered, how: Measurement) -> Grade:
         timings=tuple(samples.summary() for samples in found.samples),
         checks=tuple(found.checks),
         items=tuple(found.items),
+        ledgers=tuple(found.ledgers),
         log_tail=found.correctness.log_tail,
         fingerprint=machine.fingerprint(isolation, request.device),
         started_at=how.started_at,

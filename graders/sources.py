@@ -12,8 +12,12 @@ from pathlib import Path
 
 from graders.entry import Entry
 from graders.errors import SubmissionFailed
+from graders.launch import submission_files
 from graders.reading import MAX_SOURCE_BYTES, parse, sibling_files, size_of
 from transcripts.words import GradeResult
+
+MAX_NATIVE_BYTES = 2 << 20
+_NATIVE = (".cu", ".cuh", ".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".inl", ".ptx")
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,18 @@ def closure(submission: Path, entry: Entry) -> list[SourceFile]:
                     seen.add(sibling)
                     waiting.append(sibling)
     return found
+
+
+def native_texts(submission: Path) -> list[str]:
+    """C++, CUDA and PTX files of a submission, as far as ``MAX_NATIVE_BYTES`` go.
+
+    Which of them a build reads is known only to the build; what never runs decides nothing.
+    """
+    texts, left = [], MAX_NATIVE_BYTES
+    for name, path in submission_files(submission):
+        if name.endswith(_NATIVE) and (left := left - size_of(path)) >= 0:
+            texts.append(path.read_bytes().decode("utf-8", "replace"))
+    return texts
 
 
 def _siblings(path: Path, root: Path, module: str) -> list[Path]:

@@ -4,7 +4,7 @@ import pytest
 
 from graders.entry import find_entry
 from graders.errors import SubmissionFailed
-from graders.language import language, refuse_forbidden
+from graders.language import examine_files, language, refuse_forbidden
 from graders.sources import closure
 
 ROW_SUM = "def row_sum(x, scale):\n    return scale * x.sum(axis=1)\n"
@@ -95,6 +95,8 @@ LANGUAGES = [
     ("import triton\n# @triton.jit\n", "gpu", "numpy"),
     (CUDA, "gpu", "cuda_raw"),
     ("'__global__ void k() {}'\nimport torch\n", "gpu", "eager"),
+    (CUDA.replace("__global__", "// __global__") + "import torch\n", "gpu", "eager"),
+    (CUDA.replace("__global__", "#include <cute/a.hpp>\\n__global__"), "gpu", "cutlass"),
 ]
 
 
@@ -102,3 +104,25 @@ LANGUAGES = [
 def test_the_language_is_that_of_what_can_run(text, device, expected, task, submit):
     files = files_of(task, submit, {"row_sum.py": text + ROW_SUM})
     assert language(files, device) == expected
+
+
+BUILDER = "import torch\nfrom torch.utils import cpp_extension\ncpp_extension.load('m', ['k.cu'])\n"
+
+
+def test_kernels_in_files_beside_the_source_count_where_something_builds_them(task, submit):
+    files = files_of(task, submit, {"row_sum.py": BUILDER + ROW_SUM})
+    assert language(files, "gpu", ["__global__ void k() {}"]) == "cuda_raw"
+    assert language(files, "gpu", ["/* __global__ void k() {} */"]) == "eager"
+
+
+def test_on_a_gpu_the_source_refuses_only_what_no_ledger_could_allow(task, submit):
+    accepts = task.model_copy(update={"languages": ("triton",), "forbidden_imports": ()})
+    hidden = files_of(
+        task, submit, {"row_sum.py": "import ctypes\nctypes.CDLL('k.so')\n" + ROW_SUM}
+    )
+    with pytest.raises(SubmissionFailed, match="written in `c`"):
+        examine_files(accepts, hidden, "gpu")
+    both = files_of(task, submit, {"row_sum.py": CUDA + TRITON + ROW_SUM})
+    assert examine_files(accepts, both, "gpu") == "cuda_raw"
+    with pytest.raises(SubmissionFailed, match="written in `numpy`"):
+        examine_files(accepts, both, "cpu")

@@ -1,0 +1,242 @@
+"""The kernel ledger: what ran on the GPU in a call, how often, and whose work it was.
+
+The worker profiles its own process (``graders.worker.profiling``), so a ledger is a claim: lengths
+and types are checked here and nothing else is believed. It gains weight from what it has to agree
+with: ledgers of other phases (``agreement``), the submission's source (``graders.kernel_names``),
+the outputs without its kernels (``graders.decoys``), and the referee's own clock.
+
+The language of a grade: of the GPU time that is not copying, authored kernels must have at least
+half; then it is the authored kind of the largest share. Else it is ``library`` or ``eager``,
+whichever is larger. Where kernels of unknown names would tip this, the source decides.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import JsonValue
+
+from graders.buffers import CallMemory
+from graders.candidate import Candidate, Draw
+from graders.errors import SubmissionFailed, readable
+from graders.kernel_names import AUTHORED, Authored, Kind, authored_of, classify, unqualified
+from graders.referee import WorkerSession
+from graders.sources import closure, native_texts
+from transcripts.records import CheckResult, KernelLine, Ledger
+from transcripts.words import GradeResult
+
+Phase = Literal["check", "stress", "timed"]
+MAX_CALLS = 8  # of a sequence
+WARM, REPEAT = 2, 3  # sequences before the trace (compilers, autotuners), and traced
+HALF = 0.5
+LAUNCH_SLACK = 0.1  # relative, and at least half a launch: kernels may depend on values
+MARGIN = 0.2  # of GPU time, by which a share must differ before a change of kind is one
+OTHERS = "(other kernels)"
+_LINES, _NAME, _MOST = 200, 300, 1 << 53
+_WHAT = ("kernel", "memcpy", "memset")
+
+
+class NoLedger(Exception):
+    """The worker's profiler gives nothing: no GPU, or CUPTI is missing or not permitted."""
+
+
+@dataclass(frozen=True)
+class ProfiledLine:
+    """One line of the worker's answer, types and bounds checked: a claim."""
+
+    name: str
+    what: str
+    launches: int
+    ns: int
+    graph: bool
+
+
+def take(
+    session: WorkerSession, candidate: Candidate, draw: Draw, phase: Phase, shape: str
+) -> Ledger:
+    """Profile a sequence of calls. Raises NoLedger, SubmissionFailed.
+
+    The session's next call needs memory of its own.
+    """
+    calls = [dict(call) for call in draw.calls[:MAX_CALLS]]
+    arrays = {f"{n}/{name}": array for n, call in enumerate(calls) for name, array in call.items()}
+    limits = candidate.task.limits
+    memory = CallMemory(arrays, 1 << 12)
+    try:
+        leaves = [{**leaf, "name": leaf["name"].partition("/")[2]} for leaf in memory.placed.leaves]
+        ends = [sum(map(len, calls[: n + 1])) for n in range(len(calls))]
+        grouped = [leaves[end - len(call) : end] for end, call in zip(ends, calls, strict=True)]
+        frame = {"op": "profile", "calls": grouped, "params": dict(draw.params)}
+        seconds = limits.call_s * (WARM + REPEAT) * len(calls)
+        fds = (memory.inputs.fd, memory.outputs.fd)
+        answer = session.ask(frame | {"warm": WARM, "repeat": REPEAT}, seconds, fds)
+    finally:
+        memory.close()
+    lines = claimed(answer, REPEAT * len(calls))
+    authored = authored_by(candidate)
+    return ledger_of(lines, REPEAT * len(calls), authored, phase, shape)
+
+
+def authored_by(candidate: Candidate) -> Authored:
+    """The kernels that a submission's source defines."""
+    place = candidate.place.submission
+    return authored_of(closure(place, candidate.entry), native_texts(place))
+
+
+def claimed(answer: Mapping[str, Any], calls: int) -> list[ProfiledLine]:
+    """The lines of an answer. Raises NoLedger, and SubmissionFailed for what no worker says."""
+    if refused := answer.get("refused"):
+        raise NoLedger(readable(str(refused)[:_NAME]))
+    lines, rest = answer.get("lines"), answer.get("rest")
+    if type(lines) is not list or len(lines) > _LINES or answer.get("calls") != calls:
+        raise _forged("no list of kernels")
+    if type(rest) is not list or len(rest) != 2 or not all(map(_is_count, rest)):
+        raise _forged("no count of other kernels")
+    found = [_line(line) for line in lines]
+    return [*found, ProfiledLine(OTHERS, "kernel", rest[0], rest[1], False)] if rest[0] else found
+
+
+def _line(line: Any) -> ProfiledLine:
+    if not isinstance(line, dict) or set(line) != {"name", "what", "launches", "ns", "graph"}:
+        raise _forged("a line of other fields")
+    name, what, graph = line["name"], line["what"], line["graph"]
+    is_text = isinstance(name, str) and len(name) <= _NAME
+    if not is_text or what not in _WHAT or type(graph) is not bool:
+        raise _forged("a line of other types")
+    if not _is_count(line["launches"]) or not _is_count(line["ns"]) or not line["launches"]:
+        raise _forged("a line whose counts are none")
+    return ProfiledLine(readable(name), what, line["launches"], line["ns"], graph)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < _MOST
+
+
+def _forged(how: str) -> SubmissionFailed:
+    return SubmissionFailed(GradeResult.TAMPERED, f"a forged profile: {how}")
+
+
+def ledger_of(
+    lines: Sequence[ProfiledLine], calls: int, authored: Authored, phase: Phase, shape: str
+) -> Ledger:
+    """The record of a profile of ``calls`` calls."""
+    total = sum(line.ns for line in lines)
+    kernels = tuple(
+        KernelLine(
+            name=line.name,
+            kind=classify(line.name, line.what, authored).kind,
+            launches=line.launches / calls,
+            gpu_share=line.ns / total if total else 0.0,
+            in_graph=line.graph,
+        )
+        for line in lines
+    )
+    launches = sum(line.launches for line in lines) / calls
+    bare = Ledger(phase=phase, shape=shape, launches=launches, kernels=kernels)
+    return bare.model_copy(update={"language": decide([bare], authored, None)})
+
+
+def shares(ledger: Ledger) -> dict[Kind, float]:
+    """Share of each kind in the GPU time that is not copying; empty when there is none."""
+    found: Counter[Kind] = Counter()
+    for line in ledger.kernels:
+        if line.kind != "memory":
+            found[line.kind] += line.gpu_share  # type: ignore[assignment]
+    total = sum(found.values())
+    return {kind: share / total for kind, share in found.items()} if total else {}
+
+
+def decide(ledgers: Sequence[Ledger], authored: Authored, spoken: str | None) -> str | None:
+    """The language of what ran, each ledger counting alike; see the module.
+
+    ``spoken`` is what the source says, and the answer where names that nobody knows would tip it.
+    Where nothing but copies ran on the GPU, kernels in the source make no language of it.
+    """
+    means: Counter[str] = Counter()
+    for ledger in ledgers:
+        for kind, share in shares(ledger).items():
+            means[kind] += share / len(ledgers)  # type: ignore[assignment]
+    ours = {kind: means[kind] for kind in AUTHORED}
+    share = sum(ours.values())
+    if share and share >= HALF * sum(means.values()):
+        return max(AUTHORED, key=lambda kind: ours[kind])
+    if means and share + _unknown(ledgers, authored) >= HALF:
+        return spoken
+    if not means and spoken is not None and spoken not in AUTHORED:
+        return spoken
+    return "library" if means["library"] > means["eager"] else "eager"
+
+
+def _unknown(ledgers: Sequence[Ledger], authored: Authored) -> float:
+    """Mean share of kernels whose names tell nothing."""
+    found = 0.0
+    for ledger in ledgers:
+        all_ = sum(line.gpu_share for line in ledger.kernels if line.kind != "memory")
+        for line in ledger.kernels:
+            if line.kind == "library" and not classify(line.name, "kernel", authored).sure:
+                found += line.gpu_share / all_ / len(ledgers) if all_ else 0.0
+    return found
+
+
+def agreement(ledgers: Iterable[Ledger]) -> CheckResult:
+    """Whether the phases of each shape show the same work; not run where there is one phase only.
+
+    It fails when the authored kernel that does most of the work in one phase is absent in another,
+    when another kind does most of the work, or when the launches of a call differ.
+    """
+    by_shape: dict[str, list[Ledger]] = {}
+    for ledger in ledgers:
+        by_shape.setdefault(ledger.shape, []).append(ledger)
+    told: list[str] = []
+    compared = False
+    for shape, members in by_shape.items():
+        for other in members[1:]:
+            if other.phase != members[0].phase:
+                compared = True
+                told += [f"{shape}: {line}" for line in _differences(members[0], other)]
+    evidence: dict[str, JsonValue] = {
+        shape: [_summary(ledger) for ledger in members] for shape, members in by_shape.items()
+    }
+    return CheckResult(
+        check="kernels by phase",
+        passed=not told if compared else None,
+        mechanism="ledger:phases",
+        detail="; ".join(told)[:1000] or ("" if compared else "only one phase was profiled"),
+        evidence=evidence,
+    )
+
+
+def _differences(one: Ledger, other: Ledger) -> Iterable[str]:
+    for here, there in ((one, other), (other, one)):
+        main = main_kernel(here)
+        names = {unqualified(line.name) for line in there.kernels}
+        if main is not None and unqualified(main.name) not in names:
+            yield f"`{main.name[:100]}` does most of {here.phase}, and nothing of {there.phase}"
+    first, second = shares(one), shares(other)
+    for kind in dict.fromkeys([*first, *second]):
+        a, b = first.get(kind, 0.0), second.get(kind, 0.0)
+        if (a > HALF) != (b > HALF) and abs(a - b) > MARGIN:
+            phases = f"in {one.phase}, {b:.0%} in {other.phase}"
+            yield f"`{kind}` has {a:.0%} of the GPU time {phases}"
+    if abs(one.launches - other.launches) > max(HALF, LAUNCH_SLACK * one.launches):
+        phases = f"in {one.phase}, {other.launches:g} in {other.phase}"
+        yield f"{one.launches:g} launches a call {phases}"
+
+
+def main_kernel(ledger: Ledger) -> KernelLine | None:
+    """The authored kernel of most GPU time, where authored work is most of it."""
+    ours = [line for line in ledger.kernels if line.kind in AUTHORED]
+    if not ours or sum(shares(ledger).get(kind, 0.0) for kind in AUTHORED) < HALF:
+        return None
+    return max(ours, key=lambda line: line.gpu_share)
+
+
+def _summary(ledger: Ledger) -> dict[str, JsonValue]:
+    main = max(ledger.kernels, key=lambda line: line.gpu_share, default=None)
+    return {
+        "phase": ledger.phase,
+        "launches": round(ledger.launches, 3),
+        "shares": {kind: round(share, 4) for kind, share in shares(ledger).items()},
+        "main": main.name[:100] if main else "",
+    }

@@ -1,0 +1,140 @@
+"""Ledgers of a grade on a GPU: which shapes and phases are profiled, and what follows from them.
+
+- *check*: a fresh worker, profiled at once, at each scored shape (``quick``: the one of most work);
+- *stress*: in the same worker, stress cases whose inputs have the dtypes and sizes of such a shape;
+- *timed*: another worker, after a random number of ordinary calls of the shape, as timing makes
+  them; its ledgers decide the language.
+
+No grade fails because there is no ledger: where the profiler is refused, or breaks what it
+profiles, the source decides as on a CPU, and a check that was not run says why.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from graders.buffers import CallMemory
+from graders.candidate import Arrays, Candidate, Draw, number
+from graders.decoys import noop_kernels
+from graders.errors import SubmissionFailed
+from graders.kernel_names import AUTHORED
+from graders.ledger import NoLedger, agreement, authored_by, decide, main_kernel, shares, take
+from graders.referee import WorkerSession
+from graders.roofline import work
+from tasks.loader import load_cases
+from tasks.spec import Shape
+from transcripts.records import CheckResult, Ledger
+from transcripts.words import GradeResult
+
+ROOM = 64 << 20  # least bytes for outputs of calls that nobody compares
+CALLS_BEFORE = (12, 24)  # ordinary calls before a `timed` profile
+MOST_STRESS = 3
+
+
+@dataclass
+class Survey:
+    """What the profiles of a submission came to."""
+
+    language: str
+    ledgers: list[Ledger] = field(default_factory=list)
+    checks: list[CheckResult] = field(default_factory=list)
+
+
+def survey(candidate: Candidate, seed: str, tier: str, spoken: str) -> Survey:
+    """Ledgers, their agreement, the language, and whether the kernels matter.
+
+    ``spoken`` is the language by the source. Raises SubmissionFailed for forged profiles only, and
+    GraderVoid.
+    """
+    found = Survey(spoken)
+    if candidate.device == "cpu":
+        return found
+    shapes = _shapes(candidate, tier)
+    try:
+        found.ledgers += _first_calls(candidate, seed, shapes)
+        found.ledgers += _later_calls(candidate, seed, shapes)
+    except NoLedger as error:
+        found.checks.append(_none(str(error)))
+        return found
+    except SubmissionFailed as failure:
+        if failure.result is GradeResult.TAMPERED:
+            raise
+        found.checks.append(_none(f"the profiled calls failed: {failure}"))
+        return found
+    _conclude(candidate, seed, shapes, found)
+    return found
+
+
+def _conclude(candidate: Candidate, seed: str, shapes: list[Shape], found: Survey) -> None:
+    timed = [ledger for ledger in found.ledgers if ledger.phase == "timed"]
+    authored = authored_by(candidate)
+    found.checks.append(agreement(found.ledgers))
+    found.language = decide(timed, authored, found.language) or found.language
+    shown = [ledger for ledger in timed if main_kernel(ledger) is not None]
+    if found.language not in AUTHORED or not shown:
+        return
+    most = max(shown, key=lambda ledger: sum(shares(ledger).get(kind, 0) for kind in AUTHORED))
+    shape = next(shape for shape in shapes if shape.name == most.shape)
+    found.checks.append(noop_kernels(candidate, seed, most, shape))
+    if found.checks[-1].passed is False:
+        means = shares(most)
+        found.language = "library" if means.get("library", 0) > means.get("eager", 0) else "eager"
+
+
+def _shapes(candidate: Candidate, tier: str) -> list[Shape]:
+    task = candidate.task
+    by_work = sorted(task.shapes, key=lambda shape: work(task, shape).bytes)
+    return by_work if tier == "full" else by_work[-1:]
+
+
+def _first_calls(candidate: Candidate, seed: str, shapes: list[Shape]) -> Iterator[Ledger]:
+    with candidate.session() as session:
+        names = {}
+        for shape in shapes:
+            draw = candidate.draw(shape, f"{seed}/ledger/check/{shape.name}")
+            names[_form(draw.calls[0])] = shape.name
+            yield take(session, candidate, draw, "check", shape.name)
+        for draw in _stress(candidate, seed, frozenset(names)):
+            yield take(session, candidate, draw, "stress", names[_form(draw.calls[0])])
+
+
+def _stress(candidate: Candidate, seed: str, forms: frozenset[str]) -> Iterator[Draw]:
+    """Stress cases of the same form as a profiled shape, the first few of them."""
+    left = MOST_STRESS
+    for case in load_cases(candidate.task, "cuda")(number(f"{seed}/ledger"), "quick"):
+        if left and case.group.startswith("stress") and _form(case.calls[0]) in forms:
+            left -= 1
+            yield Draw(case.params, case.calls)
+        if not left:
+            return
+
+
+def _later_calls(candidate: Candidate, seed: str, shapes: list[Shape]) -> Iterator[Ledger]:
+    with candidate.session() as session:
+        for shape in shapes:
+            draw = candidate.draw(shape, f"{seed}/ledger/timed/{shape.name}")
+            _call_often(session, candidate, draw, random.Random(f"{seed}/{shape.name}"))  # noqa: S311
+            yield take(session, candidate, draw, "timed", shape.name)
+
+
+def _call_often(
+    session: WorkerSession, candidate: Candidate, draw: Draw, rng: random.Random
+) -> None:
+    """Ordinary calls, as many as timing makes to warm up."""
+    limit, left = candidate.task.limits.call_s, rng.randint(*CALLS_BEFORE)
+    room = max(ROOM, 4 * sum(array.nbytes for array in draw.calls[0].values()))
+    while left > 0:
+        session.setup(draw.params, limit)
+        for inputs in draw.calls:
+            session.go(CallMemory(inputs, room), limit)
+            left -= 1
+
+
+def _form(inputs: Arrays) -> str:
+    return ", ".join(f"{name} {a.dtype} {a.shape}" for name, a in sorted(inputs.items()))
+
+
+def _none(why: str) -> CheckResult:
+    return CheckResult(
+        check="kernels by phase", passed=None, mechanism="ledger:phases", detail=why[:1000]
+    )

@@ -1,0 +1,164 @@
+"""The worker's side of the kernel ledger: ``profile`` traces calls, or takes kernels out.
+
+``calls``  (each a list of leaves; fds: input, output), ``params``, ``warm``, ``repeat``: the
+           sequence runs ``warm`` times, then ``repeat`` times under the profiler (CUPTI through
+           ``torch.profiler``; kernels, copies and memsets only, no file is written). ``setup`` and
+           the inputs' copies to the device lie outside of what is traced. Answer: ``lines``, one
+           for each name (``name, what, launches, ns, graph``; the ``MOST_LINES`` of most GPU time),
+           ``rest`` (launches and ns of the others), ``calls`` (how many were traced).
+``noop``   ``arm`` before the submission is imported, ``report`` afterwards: see
+           ``graders.worker.noops``.
+
+Where no kernel of our own shows in a trace, CUPTI is not there or not permitted: then the answer
+says so in ``refused``. All of it is a claim: it is taken inside the submission's process.
+"""
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+Frame = dict[str, Any]
+MOST_LINES = 200
+MOST_NAME = 300  # characters
+REFUSED_TEXT = 300
+_KINDS = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
+"""Activities of Kineto that are work of a GPU; beside them there are annotations, waits, calls."""
+_GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch")
+_WAITS = ("Context Sync", "Stream Sync", "Event Sync", "Stream Wait", "Unknown Sync")
+
+
+def profile(worker: Any, frame: Frame) -> Frame:
+    """See the module."""
+    main = sys.modules[type(worker).__module__]
+    if "noop" in frame:
+        noops, arm = main.beside("noops"), frame["noop"] == "arm"
+        return {"ok": "profile", **(noops.arm(main.beside("cuda_text")) if arm else noops.report())}
+    if why := _refusal(worker):
+        return {"ok": "profile", "refused": why}
+    held = worker.fds
+    try:
+        return {"ok": "profile", "refused": "", **_profiled(worker, frame)}
+    except main.Refused:
+        raise
+    except Exception as error:  # noqa: BLE001 - the profiler's troubles are no failure
+        return {"ok": "profile", "refused": _words(error)}
+    finally:
+        worker.fds = held  # for who closes them
+
+
+def _profiled(worker: Any, frame: Frame) -> Frame:
+    calls, tally = _Calls(worker, frame), Tally()
+    for _ in range(frame["warm"]):
+        calls.begin()
+        calls.run()
+    for _ in range(frame["repeat"]):
+        calls.begin()
+        with _traced(worker.arrays.torch) as events:
+            calls.run()
+        tally.add(events)
+    return {"calls": frame["repeat"] * len(frame["calls"]), **tally.answer()}
+
+
+class _Calls:
+    """The sequence of calls of a frame, again and again."""
+
+    def __init__(self, worker: Any, frame: Frame) -> None:
+        self._worker, self._frame = worker, frame
+        self._inputs: list[dict[str, Any]] = []
+
+    def begin(self) -> None:
+        """A new state and fresh inputs, and nothing on the device is left to do."""
+        worker, self._inputs = self._worker, []
+        for leaves in self._frame["calls"]:
+            self._inputs.append(worker.inputs({"inputs": leaves}))
+            worker.fds = []  # the first has mapped them
+        worker.setup({"params": self._frame["params"]})
+
+    def run(self) -> None:
+        """The calls, each waited for."""
+        for inputs in self._inputs:
+            self._worker.run(inputs, self._worker.arrays.synchronise)
+
+
+class Tally:
+    """Launches and nanoseconds by name, over several traces."""
+
+    def __init__(self) -> None:
+        self._lines: dict[tuple[str, str, bool], list[int]] = {}
+
+    def add(self, events: Iterable[Any]) -> None:
+        """The events of one trace (``_KinetoEvent``)."""
+        events = list(events)
+        graphs = {e.correlation_id() for e in events if e.name().startswith(_GRAPH_LAUNCHES)}
+        for event in events:
+            if what := what_of(event):
+                key = event.name()[:MOST_NAME], what, event.correlation_id() in graphs
+                line = self._lines.setdefault(key, [0, 0])
+                line[0] += 1
+                line[1] += event.duration_ns()
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def answer(self) -> Frame:
+        """The part of the answer that tells of it."""
+        ranked = sorted(self._lines.items(), key=lambda line: -line[1][1])
+        lines = [
+            {"name": name, "what": what, "launches": launches, "ns": ns, "graph": graph}
+            for (name, what, graph), (launches, ns) in ranked[:MOST_LINES]
+        ]
+        rest = [sum(counts[n] for _, counts in ranked[MOST_LINES:]) for n in (0, 1)]
+        return {"lines": lines, "rest": rest}
+
+
+def what_of(event: Any) -> str:
+    """``kernel``, ``memcpy`` or ``memset``; empty for what is no work of a GPU.
+
+    A range that a submission has named shows on the GPU's lane too: it is no kernel. Torch before
+    2.10 or so does not name activities, so there the name has to tell.
+    """
+    activity = getattr(event, "activity_type", str)()
+    if isinstance(activity, str) and activity:
+        return _KINDS.get(activity.lower(), "")
+    if not str(event.device_type()).endswith("CUDA") or event.is_user_annotation():
+        return ""
+    name = event.name()
+    if name.startswith(_WAITS):
+        return ""
+    return {"Memcpy": "memcpy", "Memset": "memset"}.get(name.partition(" ")[0], "kernel")
+
+
+@contextlib.contextmanager
+def _traced(torch: Any) -> Iterator[list[Any]]:
+    """A trace; its list fills when the block ends."""
+    found: list[Any] = []
+    cuda = torch.profiler.ProfilerActivity.CUDA
+    with torch.profiler.profile(activities=[cuda]) as profiler:
+        yield found
+        torch.cuda.synchronize()
+    found += profiler.profiler.kineto_results.events()
+
+
+def _refusal(worker: Any) -> str:
+    """Why there can be no trace; empty after one in which a kernel of our own shows.
+
+    It also brings CUPTI up before anything of the submission runs under it.
+    """
+    torch = getattr(worker.arrays, "torch", None)
+    if torch is None:
+        return "the worker has no GPU"
+    try:
+        importlib.import_module("torch.profiler")
+        with _traced(torch) as events:
+            torch.ones(8, device="cuda").add_(1)
+    except Exception as error:  # noqa: BLE001 - the profiler's troubles are no failure
+        return _words(error)
+    if any(what_of(event) == "kernel" for event in events):
+        return ""
+    return "no kernel shows in a trace: CUPTI is missing or not permitted"
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:REFUSED_TEXT]

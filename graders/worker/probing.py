@@ -73,10 +73,10 @@ def stream(worker: Any, frame: Frame) -> Frame:
 
 
 def context(worker: Any, _frame: Frame) -> Frame:
-    """The thread's CUDA context now and at first, as numbers of the driver."""
-    worker.arrays.synchronise()
-    driver = ctypes.CDLL("libcuda.so.1")
+    """Whether the thread's CUDA context, by the driver's handle, is the one of the first look."""
+    if "context" not in _kept:
+        worker.arrays.synchronise()  # torch makes the context when it is first needed
     now = ctypes.c_void_p()
-    driver.cuCtxGetCurrent(ctypes.byref(now))
+    ctypes.CDLL("libcuda.so.1").cuCtxGetCurrent(ctypes.byref(now))
     first = _kept.setdefault("context", now.value)
     return {"same": first == now.value}

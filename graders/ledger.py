@@ -53,9 +53,14 @@ class ProfiledLine:
 
 
 def take(
-    session: WorkerSession, candidate: Candidate, draw: Draw, phase: Phase, shape: str
+    session: WorkerSession,
+    candidate: Candidate,
+    draw: Draw,
+    phase: Phase,
+    shape: str,
+    warm: int = WARM,
 ) -> Ledger:
-    """Profile a sequence of calls. Raises NoLedger, SubmissionFailed.
+    """Profile a sequence of calls, ``warm`` times run before. Raises NoLedger, SubmissionFailed.
 
     The session's next call needs memory of its own.
     """
@@ -68,9 +73,9 @@ def take(
         ends = [sum(map(len, calls[: n + 1])) for n in range(len(calls))]
         grouped = [leaves[end - len(call) : end] for end, call in zip(ends, calls, strict=True)]
         frame = {"op": "profile", "calls": grouped, "params": dict(draw.params)}
-        seconds = limits.call_s * (WARM + REPEAT) * len(calls)
+        seconds = limits.call_s * (warm + REPEAT) * len(calls)
         fds = (memory.inputs.fd, memory.outputs.fd)
-        answer = session.ask(frame | {"warm": WARM, "repeat": REPEAT}, seconds, fds)
+        answer = session.ask(frame | {"warm": warm, "repeat": REPEAT}, seconds, fds)
     finally:
         memory.close()
     lines = claimed(answer, REPEAT * len(calls))

@@ -1,9 +1,10 @@
 """Ledgers of a grade on a GPU: which shapes and phases are profiled, and what follows from them.
 
-- *check*: a fresh worker, profiled at once, at each scored shape (``quick``: the one of most work);
+- *check*: a fresh worker, profiled at its first calls, at each scored shape (``quick``: at the one
+  of most work that is quick to draw);
 - *stress*: in the same worker, stress cases whose inputs have the dtypes and sizes of such a shape;
-- *timed*: another worker, after a random number of ordinary calls of the shape, as timing makes
-  them; its ledgers decide the language.
+- *timed*: another worker, after as many calls of the shape as timing warms up with, and a random
+  number more; its ledgers decide the language.
 
 No grade fails because there is no ledger: where the profiler is refused, or breaks what it
 profiles, the source decides as on a CPU, and a check that was not run says why.
@@ -13,21 +14,29 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from graders.buffers import CallMemory
 from graders.candidate import Arrays, Candidate, Draw, number
 from graders.decoys import noop_kernels
 from graders.errors import SubmissionFailed
 from graders.kernel_names import AUTHORED
-from graders.ledger import NoLedger, agreement, authored_by, decide, main_kernel, shares, take
-from graders.referee import WorkerSession
+from graders.ledger import (
+    WARM,
+    NoLedger,
+    agreement,
+    authored_by,
+    decide,
+    main_kernel,
+    shares,
+    take,
+)
 from graders.roofline import work
 from tasks.loader import load_cases
 from tasks.spec import Shape
 from transcripts.records import CheckResult, Ledger
 from transcripts.words import GradeResult
 
-ROOM = 64 << 20  # least bytes for outputs of calls that nobody compares
-CALLS_BEFORE = (12, 24)  # ordinary calls before a `timed` profile
+QUICK_BYTES = 256 << 20
+CALLS_BEFORE = (12, 24)  # sequences before a `timed` profile
+COPIED = 8 << 30  # bytes of inputs that may be copied to the device for them
 MOST_STRESS = 3
 
 
@@ -84,7 +93,10 @@ def _conclude(candidate: Candidate, seed: str, shapes: list[Shape], found: Surve
 def _shapes(candidate: Candidate, tier: str) -> list[Shape]:
     task = candidate.task
     by_work = sorted(task.shapes, key=lambda shape: work(task, shape).bytes)
-    return by_work if tier == "full" else by_work[-1:]
+    if tier == "full":
+        return by_work
+    quick = [shape for shape in by_work if work(task, shape).bytes <= QUICK_BYTES]
+    return quick[-1:] or by_work[:1]
 
 
 def _first_calls(candidate: Candidate, seed: str, shapes: list[Shape]) -> Iterator[Ledger]:
@@ -113,21 +125,10 @@ def _later_calls(candidate: Candidate, seed: str, shapes: list[Shape]) -> Iterat
     with candidate.session() as session:
         for shape in shapes:
             draw = candidate.draw(shape, f"{seed}/ledger/timed/{shape.name}")
-            _call_often(session, candidate, draw, random.Random(f"{seed}/{shape.name}"))  # noqa: S311
-            yield take(session, candidate, draw, "timed", shape.name)
-
-
-def _call_often(
-    session: WorkerSession, candidate: Candidate, draw: Draw, rng: random.Random
-) -> None:
-    """Ordinary calls, as many as timing makes to warm up."""
-    limit, left = candidate.task.limits.call_s, rng.randint(*CALLS_BEFORE)
-    room = max(ROOM, 4 * sum(array.nbytes for array in draw.calls[0].values()))
-    while left > 0:
-        session.setup(draw.params, limit)
-        for inputs in draw.calls:
-            session.go(CallMemory(inputs, room), limit)
-            left -= 1
+            size = sum(array.nbytes for call in draw.calls for array in call.values())
+            rng = random.Random(f"{seed}/ledger/{shape.name}")  # noqa: S311
+            warm = min(rng.randint(*CALLS_BEFORE), max(COPIED // max(size, 1), WARM + 1))
+            yield take(session, candidate, draw, "timed", shape.name, warm)
 
 
 def _form(inputs: Arrays) -> str:

@@ -22,19 +22,19 @@ def leaf(result: Any, path: str, *, alone: bool) -> Any:
 
     Raises LookupError where there is nothing.
     """
-    if isinstance(result, dict):
-        if path in result:
-            return result[path]
-        head, _, rest = path.partition(".")
-        if not rest:
-            raise KeyError(f"no output {path!r}")
-        return leaf(result[head], rest, alone=False)
-    if isinstance(result, (tuple, list)) and path.partition(".")[0].isdigit():
-        head, _, rest = path.partition(".")
-        return leaf(result[int(head)], rest, alone=False) if rest else result[int(head)]
-    if alone and result is not None:
-        return result
-    raise LookupError(f"no output {path!r} in a {type(result).__name__}")
+    if isinstance(result, dict) and path in result:
+        return result[path]
+    at = result
+    for part in path.split(".", 1):
+        if isinstance(at, dict) and part in at:
+            at = at[part]
+        elif isinstance(at, (tuple, list)) and part.isdigit() and int(part) < len(at):
+            at = at[int(part)]
+        elif alone and result is not None and not isinstance(result, (dict, tuple, list)):
+            return result
+        else:
+            raise LookupError(f"no output {path!r} in what was returned, a {type(result).__name__}")
+    return at
 
 
 def paths(result: Any) -> Iterator[str]:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from graders.candidate import Arrays, Candidate, Draw, number
-from graders.decoys import noop_kernels
+from graders.decoys import CHECK, MECHANISM, noop_kernels
 from graders.errors import SubmissionFailed
 from graders.kernel_names import AUTHORED
 from graders.ledger import (
@@ -70,24 +70,28 @@ def survey(candidate: Candidate, seed: str, tier: str, spoken: str) -> Survey:
             raise
         found.checks.append(_none(f"the profiled calls failed: {failure}"))
         return found
-    _conclude(candidate, seed, shapes, found)
-    return found
+    return conclude(candidate, seed, shapes, found)
 
 
-def _conclude(candidate: Candidate, seed: str, shapes: list[Shape], found: Survey) -> None:
+def conclude(candidate: Candidate, seed: str, shapes: list[Shape], found: Survey) -> Survey:
+    """Add to a survey that has ledgers what follows from them. Raises GraderVoid."""
     timed = [ledger for ledger in found.ledgers if ledger.phase == "timed"]
     authored = authored_by(candidate)
     found.checks.append(agreement(found.ledgers))
     found.language = decide(timed, authored, found.language) or found.language
     shown = [ledger for ledger in timed if main_kernel(ledger) is not None]
-    if found.language not in AUTHORED or not shown:
-        return
+    if found.language not in AUTHORED:
+        return found
+    if not shown:
+        found.checks.append(_none("kernels of unknown names do most of the work", CHECK, MECHANISM))
+        return found
     most = max(shown, key=lambda ledger: sum(shares(ledger).get(kind, 0) for kind in AUTHORED))
     shape = next(shape for shape in shapes if shape.name == most.shape)
     found.checks.append(noop_kernels(candidate, seed, most, shape))
     if found.checks[-1].passed is False:
         means = shares(most)
         found.language = "library" if means.get("library", 0) > means.get("eager", 0) else "eager"
+    return found
 
 
 def _shapes(candidate: Candidate, tier: str) -> list[Shape]:
@@ -135,7 +139,7 @@ def _form(inputs: Arrays) -> str:
     return ", ".join(f"{name} {a.dtype} {a.shape}" for name, a in sorted(inputs.items()))
 
 
-def _none(why: str) -> CheckResult:
-    return CheckResult(
-        check="kernels by phase", passed=None, mechanism="ledger:phases", detail=why[:1000]
-    )
+def _none(
+    why: str, check: str = "kernels by phase", mechanism: str = "ledger:phases"
+) -> CheckResult:
+    return CheckResult(check=check, passed=None, mechanism=mechanism, detail=why[:1000])

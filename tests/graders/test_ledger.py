@@ -15,8 +15,17 @@ from graders.candidate import Candidate, candidate_of
 from graders.decoys import noop_kernels
 from graders.errors import SubmissionFailed
 from graders.kernel_names import Authored
-from graders.ledger import NoLedger, ProfiledLine, agreement, claimed, decide, ledger_of, take
-from graders.survey import survey
+from graders.ledger import (
+    NoLedger,
+    ProfiledLine,
+    agreement,
+    authored_by,
+    claimed,
+    decide,
+    ledger_of,
+    take,
+)
+from graders.survey import Survey, conclude, survey
 from graders.worker import cuda_text, noops, profiling
 from tasks.spec import Task
 from transcripts.records import KernelLine, Ledger
@@ -212,7 +221,7 @@ def test_phases_with_the_same_kernels_agree() -> None:
 DIFFERENT = [
     ([("mine", 1, 9)], [("theirs", 1, 9)], "`mine` does most of check, and nothing of timed"),
     ([("mine", 1, 9)], [("mine", 1, 1), (ELEMENTWISE, 1, 9)], "`triton` has 100% of the GPU time"),
-    ([("mine", 9, 9)], [("mine", 1, 9)], "9 launches a call in check, 1 in timed"),
+    ([("mine", 9, 9)], [("mine", 1, 9)], "9 kernels a call in check, 1 in timed"),
     ([("nvjet_a", 1, 9)], [("mine", 1, 9)], "`mine` does most of timed, and nothing of check"),
 ]
 
@@ -221,6 +230,12 @@ DIFFERENT = [
 def test_other_work_in_another_phase_is_told(check: Any, timed: Any, told: str) -> None:
     found = agreement([ledger(*check, phase="check"), ledger(*timed, phase="timed")])
     assert found.passed is False and told in found.detail
+
+
+def test_a_graph_that_is_captured_after_a_few_calls_may_copy_its_inputs() -> None:
+    check = ledger(("mine", 1, 90), phase="check")
+    timed = ledger(("mine", 1, 90), ("Memcpy DtoD (Device -> Device)", 1, 20), phase="timed")
+    assert agreement([check, timed]).passed is True
 
 
 def test_another_shape_may_be_other_work() -> None:
@@ -310,6 +325,30 @@ def test_outputs_must_need_the_kernels(
         found = noop_kernels(one, "seed", seen, task.shapes[1])
     assert found.passed is passed, found
     assert found.mechanism == "language:decoy-kernel"
+
+
+@pytest.mark.parametrize(("files", "language"), [(HONEST, "cuda_raw"), (DECOY, "eager")])
+def test_kernels_for_show_give_no_language(
+    files: dict[str, str], language: str, task: Task, submit: Submit
+) -> None:
+    lines = [("row_sums(float const*, float*, long, long, float)", 1, 80), (ELEMENTWISE, 1, 20)]
+    with candidate(task, submit(files)) as one:
+        profiled = [ProfiledLine(name, "kernel", n, ns, False) for name, n, ns in lines]
+        phases: tuple[Any, ...] = ("check", "timed")
+        ledgers = [ledger_of(profiled, 1, authored_by(one), phase, "tall") for phase in phases]
+        found = conclude(one, "seed", [*task.shapes], Survey("numpy", ledgers))
+    assert found.language == language
+    assert [check.passed for check in found.checks] == [True, language == "cuda_raw"]
+
+
+def test_work_of_unknown_names_is_the_sources_language_and_said_to_be_in_doubt(
+    task: Task, submit: Submit
+) -> None:
+    ledgers = [ledger(("who_knows", 1, 9), phase="timed", shape="tall")]
+    with candidate(task, submit(HONEST)) as one:
+        found = conclude(one, "seed", [*task.shapes], Survey("cuda_raw", ledgers))
+    assert found.language == "cuda_raw"
+    assert found.checks[-1].passed is None and "unknown names" in found.checks[-1].detail
 
 
 def test_nothing_is_taken_out_where_authored_kernels_do_little(task: Task, submit: Submit) -> None:

@@ -1,5 +1,6 @@
 """Start a worker: a folder with what it may see, and a process in a jail around it."""
 
+import itertools
 import json
 import os
 import secrets
@@ -15,9 +16,9 @@ from pathlib import Path
 from graders import clearing, surroundings
 from graders.errors import GraderVoid
 from graders.printed import last_words
-from graders.running import Running
-from sandboxes import cgroup
+from graders.running import Place, Running
 from sandboxes.base import Limits, Mount
+from sandboxes.cgroup import Cgroup
 from sandboxes.devices import gpu_devices
 from sandboxes.errors import SandboxError
 from sandboxes.jail import Jail, spare_uid, unconfined
@@ -194,11 +195,7 @@ def _start(
 ) -> Running:
     try:
         toolchain = surroundings.toolchain_of(place.packages)
-        group = cgroup.make(
-            f"worker-{secrets.token_hex(8)}", surroundings.group_limits(limits, device)
-        )
-        if group is not None:
-            group.die_as_one()
+        group = surroundings.group(limits, device)
         launcher = _confined if place.is_confined else _unconfined
         return launcher(place, toolchain, argv, limits, device, fds, group)
     except (SandboxError, OSError) as error:
@@ -219,7 +216,7 @@ def _confined(
     limits: Limits,
     device: str,
     fds: tuple[int, ...],
-    group: cgroup.Cgroup | None,
+    group: Cgroup | None,
 ) -> Running:
     inside = _Inside(toolchain, _root(place), toolchain.site, "/tmp")  # noqa: S108 - its own tmpfs
     jail = Jail(
@@ -237,7 +234,7 @@ def _confined(
         cgroup=None if group is None else group.procs,
     )
     popen = jail.popen(argv(inside), pass_fds=fds, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    return Running(popen, place.mark, confined=True, group=group)
+    return _running(popen, place, device, group)
 
 
 def _unconfined(
@@ -247,9 +244,9 @@ def _unconfined(
     limits: Limits,
     device: str,
     fds: tuple[int, ...],
-    group: cgroup.Cgroup | None,
+    group: Cgroup | None,
 ) -> Running:
-    scratch = Path(tempfile.mkdtemp(dir=place.worker.parent, prefix="scratch-"))
+    scratch = _scratch(place)
     site, tools = _linked(place, toolchain)
     inside = _Inside(toolchain, _root(place), str(site), str(scratch))
     env = surroundings.environment(toolchain, inside.site, place.mark, inside.scratch, device)
@@ -270,7 +267,26 @@ def _unconfined(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
-    return Running(popen, place.mark, confined=False, group=group, scratch=scratch)
+    return _running(popen, place, device, group, scratch)
+
+
+def _running(
+    popen: subprocess.Popen[bytes],
+    place: World,
+    device: str,
+    group: Cgroup | None,
+    scratch: Path | None = None,
+) -> Running:
+    where = Place(str(shown(place)), place.packages, device)
+    return Running(popen, place.mark, place.is_confined, where, group, scratch)
+
+
+def _scratch(place: World) -> Path:
+    """A fresh folder; where the last worker's is gone, in its place: caches name whole paths."""
+    folders = (place.worker.parent / f"scratch-{n}" for n in itertools.count())
+    free = next(folder for folder in folders if not folder.exists())
+    free.mkdir(mode=0o700)
+    return free
 
 
 def _linked(place: World, toolchain: Toolchain) -> tuple[Path, Path]:

@@ -8,13 +8,11 @@ import reprlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 
-from graders import failures, launch, processes, surroundings
+from graders import failures, launch, processes
 from graders.buffers import BadLeaf, CallMemory, layout, read_outputs
 from graders.channel import Channel
 from graders.entry import Entry
@@ -57,8 +55,7 @@ class WorkerSession:
         """Start it. ``deadline`` (monotonic) bounds all that follows. Raises GraderVoid."""
         self._place, self._deadline = place, deadline
         self._memory: CallMemory | None = None
-        self._most_bytes, self._device = memory_bytes, device
-        self._calls = 0
+        self._most_bytes, self._calls = memory_bytes, 0
         self.usable = True  # False once its answers can no longer be matched to questions
         self._core = core if device == "cpu" else -1
         self.given_cores = processes.cores_for(device, core)
@@ -76,12 +73,7 @@ class WorkerSession:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def build(
@@ -97,16 +89,9 @@ class WorkerSession:
 
         ``pack`` is what compilers of its build have left, or nothing (``graders.builds``).
         """
-        frame: dict[str, Any] = {
-            "op": "build",
-            "folder": "",
-            "file": "",
-            "names": {},
-            "absent": [],
-            "outputs": list(outputs),
-            "written": dict(written or {}),
-            "device": device,
-        }
+        frame: dict[str, Any] = {"op": "build", "outputs": list(outputs), "device": device}
+        frame |= {"written": dict(written or {}), "names": {}, "absent": [], "folder": ""}
+        frame["file"] = ""
         if entry is not None:
             file = launch.shown(self._place) / entry.file
             frame |= {"folder": str(file.parent), "file": str(file)}
@@ -126,10 +111,7 @@ class WorkerSession:
         return True
 
     def go(
-        self,
-        fresh: CallMemory | None,
-        s: float,
-        how: Mapping[str, object] | None = None,
+        self, fresh: CallMemory | None, s: float, how: Mapping[str, object] | None = None
     ) -> Answer:
         """One call, on fresh memory, or (None) again on that of the last call.
 
@@ -164,8 +146,7 @@ class WorkerSession:
     def reread(self, answer: Answer) -> dict[str, np.ndarray]:
         """The outputs of the last call as they are in shared memory now."""
         assert self._memory is not None
-        buffer = self._memory.outputs
-        return read_outputs(buffer, [*answer.leaves])
+        return read_outputs(self._memory.outputs, [*answer.leaves])
 
     def changed_inputs(self, inputs: Mapping[str, np.ndarray]) -> list[str]:
         """Names of the last call's inputs that are no longer what the referee wrote."""
@@ -184,8 +165,7 @@ class WorkerSession:
 
     def cores(self) -> set[int]:
         """Cores that any process of the worker may run on now."""
-        pids = processes.below(self._root)
-        return set().union(*map(processes.allowed_cores, pids))
+        return set().union(*map(processes.allowed_cores, processes.below(self._root)))
 
     def timed_call(self, inputs: Mapping[str, np.ndarray], room: int, s: float) -> Answer:
         """One call whose inputs are written while every process of the worker is stopped.
@@ -262,9 +242,9 @@ class WorkerSession:
         except WireBroken as error:
             raise self._broken(error) from error
         if "error" in answer:
-            raise self._raised(answer)
+            raise self._running.raised(answer)
         if answer.get("ok") != frame["op"] or answer.get("n") != frame.get("n"):
-            raise self._forged(f"a forged answer to `{frame['op']}`: {reprlib.repr(answer)}")
+            raise self._lost(f"a forged answer to `{frame['op']}`: {reprlib.repr(answer)}")
         return answer
 
     def has_answered(self) -> bool:
@@ -272,24 +252,11 @@ class WorkerSession:
         return self._channel.has_answer()
 
     def check_memory(self) -> None:
-        """Look at memory that no limit of a process counts: memfds and the like.
-
-        Raises SubmissionFailed, ``memory``.
-        """
+        """Raises SubmissionFailed, ``memory``, for memfds and the like: no rlimit counts them."""
         most = self._most_bytes + (0 if self._memory is None else self._memory.size)
         if (held := self._running.shared_bytes()) > most:
-            self.usable = False
             told = f"it holds {held >> 20} MiB of shared memory; {most >> 20} MiB are allowed"
-            raise SubmissionFailed(GradeResult.MEMORY, told)
-
-    def _raised(self, answer: dict[str, Any]) -> SubmissionFailed | GraderVoid:
-        """The failure that an error frame tells of."""
-        world = failures.Surroundings(
-            self._running.printed(),
-            str(launch.shown(self._place)),
-            partial(surroundings.missing_tool, packages=self._place.packages, device=self._device),
-        )
-        return failures.raised(answer, world)
+            raise self._lost(told, GradeResult.MEMORY)
 
     def _until(self, s: float) -> float:
         """The moment ``s`` seconds from now, or the end of the whole grade."""
@@ -297,13 +264,10 @@ class WorkerSession:
         return moment if self._deadline is None else min(moment, self._deadline)
 
     def _broken(self, error: WireBroken) -> SubmissionFailed:
-        self.usable = False
         if error.how != "closed":
-            return SubmissionFailed(failures.BROKEN[error.how], str(error))
-        how = self._running.ending()
-        if self._running.was_out_of_memory():
-            return SubmissionFailed(GradeResult.MEMORY, f"{how}: out of the memory allowed to it")
-        return SubmissionFailed(failures.BROKEN["closed"], how)
+            return self._lost(str(error), failures.BROKEN[error.how])
+        self.usable = False
+        return self._running.ended()
 
     def _refuse_unasked(self) -> None:
         """A frame that nobody asked for was written by the submission."""
@@ -312,17 +276,18 @@ class WorkerSession:
                 frame = self._channel.answer(time.monotonic() + 1)
             except WireBroken as error:
                 raise self._broken(error) from error
-            raise self._forged(f"an unasked frame: {reprlib.repr(frame)}")
+            raise self._lost(f"an unasked frame: {reprlib.repr(frame)}")
 
-    def _forged(self, how: str) -> SubmissionFailed:
+    def _lost(self, how: str, word: GradeResult = GradeResult.TAMPERED) -> SubmissionFailed:
+        """A failure after which its answers can no longer be matched to questions."""
         self.usable = False
-        return SubmissionFailed(GradeResult.TAMPERED, how)
+        return SubmissionFailed(word, how)
 
     def _copies(self, answer: dict[str, Any], held: CallMemory) -> dict[str, np.ndarray]:
         try:
             return read_outputs(held.outputs, answer.get("outputs"))
         except BadLeaf as error:
-            raise self._forged(f"a forged answer: {error}") from error
+            raise self._lost(f"a forged answer: {error}") from error
 
     def _release(self) -> None:
         if self._memory is not None:

@@ -1,4 +1,4 @@
-"""A started process of a submission: what it prints, what memory it takes, and its end."""
+"""A started process of a submission: what it prints, how it fails, its memory, and its end."""
 
 import contextlib
 import fcntl
@@ -8,25 +8,39 @@ import termios
 import threading
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from graders import clearing, failures, processes
+from graders import clearing, failures, processes, surroundings
+from graders.errors import GraderVoid, SubmissionFailed
 from graders.printed import Tail
 from sandboxes.cgroup import Cgroup
 from sandboxes.jail import kill_tree
+from transcripts.words import GradeResult
 
 LOG_BYTES = 16 << 10
 ENDING_S = 0.5  # for a process whose wire is closed to end
 SETTLING_S = 0.2  # for what was printed before an answer to be read
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where it runs, as far as its failures are concerned."""
+
+    folder: str  # the submission's, as it is for the process
+    packages: tuple[str, ...]
+    device: str
+
+
 @dataclass
 class Running:
-    """One launch. ``mark`` is in the environment of all its processes, ``confined`` in a jail."""
+    """One launch. ``mark`` is in the environment of all its processes."""
 
     popen: subprocess.Popen[bytes]
     mark: str
-    confined: bool
+    confined: bool  # in a jail
+    place: Place
     group: Cgroup | None = None
     scratch: Path | None = None  # of its own, on the host
     log: Tail = field(default_factory=lambda: Tail(LOG_BYTES))
@@ -44,15 +58,20 @@ class Running:
             time.sleep(0.001)
         return self.log.text
 
-    def ending(self) -> str:
-        """How it ended, or that it lives on, for one that has closed its wire."""
+    def raised(self, answer: dict[str, Any]) -> SubmissionFailed | GraderVoid:
+        """The failure that an error frame of it tells of."""
+        where = self.place
+        missing = partial(surroundings.missing_tool, packages=where.packages, device=where.device)
+        return failures.raised(answer, failures.Surroundings(self.printed(), where.folder, missing))
+
+    def ended(self) -> SubmissionFailed:
+        """The failure of one that has closed its wire: how it ended, or that it lives on."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.popen.wait(timeout=ENDING_S)
-        return failures.ending(self.popen.returncode)
-
-    def was_out_of_memory(self) -> bool:
-        """True when the kernel killed one of its processes for the memory of its group."""
-        return self.group is not None and self.group.oom_kills() > 0
+        how = failures.ending(self.popen.returncode)
+        if self.group is not None and self.group.oom_kills() > 0:
+            return SubmissionFailed(GradeResult.MEMORY, f"{how}: out of the memory allowed to it")
+        return SubmissionFailed(failures.BROKEN["closed"], how)
 
     def shared_bytes(self) -> int:
         """Shared memory that it holds; 0 in a group, whose cap counts it."""

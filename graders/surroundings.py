@@ -1,11 +1,15 @@
 """What a worker finds around it: packages, tools, environment, caches, limits."""
 
 import re
+import secrets
 import shutil
 from dataclasses import replace
 from functools import lru_cache
 
+from graders.processes import OUR_CORES
+from sandboxes import cgroup
 from sandboxes.base import Limits
+from sandboxes.cgroup import Cgroup
 from sandboxes.toolchain import Toolchain, host_toolchain
 
 GPU_PACKAGES = ("numpy", "torch", "triton")
@@ -41,10 +45,14 @@ def limits(memory_bytes: int, device: str) -> Limits:
     return Limits(memory_bytes=memory_bytes, pids=CPU_PIDS if device == "cpu" else GPU_PIDS)
 
 
-def group_limits(each: Limits, device: str) -> Limits:
-    """Caps of a worker as a whole, where a cgroup can hold them."""
+def group(each: Limits, device: str) -> Cgroup | None:
+    """A fresh cgroup with the caps of a worker as a whole; None where we may not make one."""
     more = 0 if device == "cpu" else CUDA_BYTES
-    return replace(each, memory_bytes=each.memory_bytes + more)
+    whole = replace(each, memory_bytes=each.memory_bytes + more, cpus=len(OUR_CORES) + 1)
+    made = cgroup.make(f"worker-{secrets.token_hex(8)}", whole)
+    if made is not None:
+        made.die_as_one()
+    return made
 
 
 def caches(scratch: str) -> str:

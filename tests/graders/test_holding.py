@@ -9,7 +9,7 @@ import pytest
 
 from graders import processes
 from graders.holding import Holding
-from graders.running import Running
+from graders.running import Place, Running
 from sandboxes.cgroup import Cgroup
 
 FORKS = """
@@ -119,8 +119,9 @@ def test_a_worker_has_one_core_and_with_a_gpu_all_but_the_first(monkeypatch):
 
 def test_a_kill_for_memory_is_told_from_other_kills(start, tmp_path):
     with subprocess.Popen([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]) as popen:
-        running = Running(popen, "mark", confined=True, group=Cgroup(tmp_path))
+        where = Place("/grading/submission", ("numpy",), "cpu")
+        running = Running(popen, "mark", True, where, Cgroup(tmp_path))
         (tmp_path / "memory.events").write_text("low 0\nhigh 0\nmax 7\noom 1\noom_kill 0\n")
-        assert "SIGKILL" in running.ending() and not running.was_out_of_memory()
+        assert running.ended().result == "crash" and "SIGKILL" in str(running.ended())
         (tmp_path / "memory.events").write_text("low 0\nhigh 0\nmax 7\noom 1\noom_kill 2\n")
-        assert running.was_out_of_memory()
+        assert running.ended().result == "memory"

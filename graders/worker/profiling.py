@@ -99,9 +99,6 @@ class Tally:
                 line[0] += 1
                 line[1] += event.duration_ns()
 
-    def __len__(self) -> int:
-        return len(self._lines)
-
     def answer(self) -> Frame:
         """The part of the answer that tells of it."""
         ranked = sorted(self._lines.items(), key=lambda line: -line[1][1])

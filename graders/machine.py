@@ -166,12 +166,12 @@ def versions(device: str = "cpu") -> tuple[tuple[str, str], ...]:
 
 @cache
 def code_digest(*parts: str) -> str:
-    """sha256 over the Python files of packages, or over single files, of this product."""
+    """sha256 over the Python and CUDA files of packages, or over single files, of this product."""
     total = hashlib.sha256()
     for part in parts:
         path = PACKAGES / part
-        for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
-            if "submissions" not in file.parts:
+        for file in [path] if path.is_file() else sorted(path.rglob("*.*")):
+            if file.suffix in (".py", ".cu") and "submissions" not in file.parts:
                 total.update(f"{file.relative_to(PACKAGES)}\0".encode() + file.read_bytes())
     return total.hexdigest()
 

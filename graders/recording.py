@@ -10,7 +10,7 @@ from graders import launch, machine
 from graders.base import GradeRequest
 from graders.correctness import Correctness, summarise
 from graders.gpu_rules import Readings
-from graders.timing import ShapeSamples
+from graders.timing import Samples
 from transcripts.keys import new_id
 from transcripts.records import (
     CheckResult,
@@ -34,6 +34,7 @@ _CHECKS = (
 _TIMING = (
     *("timing", "machine", "trusted_noop", "trusted_ceiling"),
     *("gpu_state", "gpu_rules", "gpu_ceiling", "trusted_gpu_ceiling"),
+    *("performance", "pacing", "worker/pacer", "worker/digests", "worker/device_memory"),
 )
 _BOTH = (
     "worker/main",
@@ -57,7 +58,7 @@ class Gathered:
     language: str | None = None
     correctness: Correctness = field(default_factory=Correctness)
     timed_failure: tuple[ShapeCorrectness, ...] = ()
-    samples: list[ShapeSamples] = field(default_factory=list)
+    samples: list[Samples] = field(default_factory=list)
     checks: list[CheckResult] = field(default_factory=list)
     items: list[ItemMeasurement] = field(default_factory=list)
     ledgers: list[Ledger] = field(default_factory=list)
@@ -147,7 +148,9 @@ def submission_digest(folder: Path) -> str:
 
 
 def _files(*modules: str) -> list[str]:
-    return [f"graders/{module}.py" for module in modules]
+    """Paths below the product's folder; a package's name stands for all its files."""
+    named = (f"graders/{module}" for module in modules)
+    return [name if (machine.PACKAGES / name).is_dir() else f"{name}.py" for name in named]
 
 
 def _line(found: Gathered) -> str:

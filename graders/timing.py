@@ -33,6 +33,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from graders import launch, machine
 from graders.buffers import room_for
@@ -62,6 +63,26 @@ contention."""
 LEAST_SEQUENCES = 3
 _NOOP_MEMORY = 8 << 30
 _NOOP_S = 60.0
+
+
+class Samples(Protocol):
+    """What any way of timing gives of one shape."""
+
+    shape: str
+
+    @property
+    def contention(self) -> float:
+        """Share of the median call that others took."""
+        ...
+
+    @property
+    def deferred(self) -> float:
+        """Mean over median of the calls: 1 when all cost alike."""
+        ...
+
+    def summary(self) -> ShapeTiming:
+        """The record of it."""
+        ...
 
 
 @dataclass

@@ -10,19 +10,23 @@ worker must hand over the outputs (``KEEP``): they must be those of the digest, 
 import mmap
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from graders.buffers import Buffer
+from graders.candidate import Candidate
 from graders.errors import SubmissionFailed
 from graders.pacing.memory import Block, Key, Memory
-from graders.pacing.pools import Pools
+from graders.pacing.pools import Pools, draws, dtype_of
 from graders.referee import WorkerSession
 from graders.worker import pacer
+from tasks.spec import Shape
 from transcripts.words import GradeResult
 
 START_S = 60.0
+SLOT_BYTES = 2 << 30
 SPINS_A_LOOK = 1 << 13
 
 
@@ -212,3 +216,23 @@ def handed_over(
             f"paced call {kept.call}: the outputs handed over are not those that it committed to",
         )
     return found
+
+
+@contextmanager
+def slots_of(memory: Memory, outputs: Sequence[Output], calls: int) -> Iterator[Block]:
+    """Room for the outputs of a chain, given back at the end."""
+    slots = slots_for(memory, outputs, calls, max(SLOT_BYTES, size_of(outputs)))
+    try:
+        yield slots
+    finally:
+        slots.release()
+
+
+def outputs_of(candidate: Candidate, shape: Shape, memory: Memory) -> list[Output]:
+    """What outputs must be, from the reference on one draw."""
+    drawn = draws(candidate, shape, memory, 1)[0]
+    expected = candidate.expected(drawn)[0]
+    return [
+        Output(name, dtype_of(array), tuple(array.shape), int(array.nbytes))
+        for name, array in expected.items()
+    ]

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from graders.buffers import Buffer
-from graders.worker import pacer
+from graders.worker import digests, pacer
 from graders.worker.device_memory import DeviceBlock, Driver
 
 Key = tuple[int, int]
@@ -103,7 +103,7 @@ class HostMemory:
 
     def digest(self, arrays: Sequence[Any], key: Key) -> Key:
         """Keyed BLAKE2b."""
-        return pacer.host_digest(list(arrays), key)
+        return digests.host_digest(list(arrays), key)
 
     def viewed(self, flat: Any, dtype: str) -> Any:
         """A view."""
@@ -161,7 +161,7 @@ class GpuMemory:
         self._page = mmap.mmap(-1, mmap.PAGESIZE)
         self._words = memoryview(self._page).cast("Q")
         done = self._driver.page_locked(self._page) + 8 * pacer.DONE
-        self._digest = pacer.DeviceDigest(self._driver, compiled(self.capability), done)
+        self._digest = digests.DeviceDigest(self._driver, compiled(self.capability), done)
 
     def allocate(self, size: int) -> GpuBlock:
         """Fresh device memory."""

@@ -13,7 +13,8 @@ import inspect
 import math
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,6 +116,16 @@ def make_pools(candidate: Candidate, shape: Shape, memory: Memory, calls: int) -
     )
     memory.settle()
     return Pools(first.params, pools, dealt)
+
+
+@contextmanager
+def pools_of(candidate: Candidate, shape: Shape, memory: Memory, calls: int) -> Iterator[Pools]:
+    """`make_pools`, given back at the end."""
+    pools = make_pools(candidate, shape, memory, calls)
+    try:
+        yield pools
+    finally:
+        pools.release()
 
 
 def is_dealt(candidate: Candidate, name: str, array: Any) -> bool:

@@ -3,9 +3,12 @@
 The *certified* time of a call is the least mean of the chains, whole: from *go* to the digest of
 its outputs. A worker's own CUDA events are a claim. What an honest worker's events would say is
 *predicted*: the certified time less what a paced call of our own worker, about as long and with
-outputs of the same size, takes beyond its own events, in the same run. A claim stands when it is
-not below the prediction by more than ``SLACK`` (or ``SLACK_MS``); otherwise the certified time is
-the figure.
+outputs of the same size, takes beyond its own events, in the same run.
+
+- A claim above the prediction is the figure: nobody lies to his own cost.
+- One a little below it (``NEAR``, or ``NEAR_MS``) counts as the prediction, so that shaving gains
+  nothing; both say the same within what a machine's noise does to either.
+- One far below it is refused: the whole certified time is the figure, and a finding is raised.
 
 Chains, not calls, are the unit: what a worker prepares in one call for others is in the mean of its
 chain. The least, not the median of chains, because a machine's noise only ever adds, and a
@@ -20,8 +23,7 @@ from graders.pacing.chain import Chain
 from graders.timing import median_interval
 from transcripts.records import EventsClaim, ShapeTiming
 
-METHOD = "paced_calls"
-SLACK, SLACK_MS = 0.03, 0.001
+NEAR, NEAR_MS = 0.10, 0.003
 
 
 @dataclass(frozen=True)
@@ -57,16 +59,17 @@ class PacedSamples:
 
     @property
     def beside_ms(self) -> float:
-        """The most that our own worker's calls take beyond events, however they spend their time.
+        """The least that our own worker's calls take beyond events, however they spend their time.
 
         A call that keeps the device busy hides the launch of its digest behind its own work; one
-        that keeps the host busy does not. Which of them a submission is, only it knows.
+        that keeps the host busy does not. Only the submission knows which it is, so the figure
+        that leaves it less counts.
         """
-        return max(trusted.beside_ms for trusted in self.trusted)
+        return min(trusted.beside_ms for trusted in self.trusted)
 
     @property
     def predicted_ms(self) -> float:
-        """What an honest worker's events would say at least."""
+        """What an honest worker's events would say."""
         return max(self.certified_ms - self.beside_ms, 0.0)
 
     @property
@@ -84,7 +87,7 @@ class PacedSamples:
             return None
         claimed, predicted = statistics.median(self.events_ms), self.predicted_ms
         low, high = median_interval(self.events_ms)
-        accepted = claimed >= predicted - max(SLACK * predicted, SLACK_MS)
+        accepted = claimed >= predicted - max(NEAR * predicted, NEAR_MS)
         told = f"events say {claimed:.4f} ms; the referee's clock predicts {predicted:.4f} ms"
         return EventsClaim(
             calls=len(self.events_ms),
@@ -98,38 +101,33 @@ class PacedSamples:
         )
 
     def summary(self) -> ShapeTiming:
-        """The record: the events where they stand, else the certified time."""
+        """The record, with the figure of the rule above."""
         claim = self.claim
-        if claim is None or not claim.accepted:
-            return self._certified(claim)
-        return ShapeTiming(
-            shape=self.shape,
-            method="cuda_events",
-            certified=False,
-            calls=claim.calls,
-            median_ms=claim.median_ms,
-            ci_low_ms=claim.ci_low_ms,
-            ci_high_ms=claim.ci_high_ms,
-            min_ms=min(self.events_ms),
-            overhead_ms=max(self.beside_ms, 0.0),
-            certified_ms=self.certified_ms,
-            claim=claim,
-        )
-
-    def _certified(self, claim: EventsClaim | None) -> ShapeTiming:
+        if claim is not None and claim.accepted and claim.median_ms >= claim.predicted_ms:
+            interval = claim.median_ms, claim.ci_low_ms, claim.ci_high_ms
+            return self._record("cuda_events", interval, min(self.events_ms), claim.calls)
         means = [chain.mean_ns / 1e6 for chain in self.chains]
+        calls = [ns / 1e6 for chain in self.chains for ns in chain.elapsed_ns]
+        less = self.beside_ms if claim is not None and claim.accepted else 0.0
+        interval = min(means) - less, min(means) - less, max(means) - less
+        method = "paced_estimate" if less else "paced_calls"
+        return self._record(method, interval, max(min(calls) - less, 0.0), len(calls))
+
+    def _record(
+        self, method: str, interval: tuple[float, float, float], least: float, calls: int
+    ) -> ShapeTiming:
         return ShapeTiming(
             shape=self.shape,
-            method=METHOD,
-            certified=True,
-            calls=sum(len(chain.elapsed_ns) for chain in self.chains),
-            median_ms=self.certified_ms,
-            ci_low_ms=min(means),
-            ci_high_ms=max(means),
-            min_ms=min(min(chain.elapsed_ns) for chain in self.chains) / 1e6,
+            method=method,
+            certified=method != "cuda_events",
+            calls=calls,
+            median_ms=interval[0],
+            ci_low_ms=interval[1],
+            ci_high_ms=interval[2],
+            min_ms=least,
             overhead_ms=max(self.beside_ms, 0.0),
             certified_ms=self.certified_ms,
-            claim=claim,
+            claim=self.claim,
         )
 
 

@@ -16,7 +16,7 @@ Arrays = Mapping[str, Any]
 def verify(candidate: Candidate, memory: Memory, pools: Pools, kept: Kept, outputs: Arrays) -> None:
     """Raises SubmissionFailed with the first output that is wrong."""
     inputs = pools.inputs(kept.begins)
-    on_device = memory.is_device and getattr(candidate.reference, "ON_DEVICE", False)
+    on_device = memory.is_device and compares_on_device(candidate)
     if memory.is_device and not on_device:
         inputs = {name: host(tensor) for name, tensor in inputs.items()}
     expected = candidate.expected(Draw(pools.params, [inputs]))[0]
@@ -30,6 +30,11 @@ def verify(candidate: Candidate, memory: Memory, pools: Pools, kept: Kept, outpu
         if not close.passed:
             told = f"paced call {kept.call}: {close.leaf}: {close.detail}"
             raise SubmissionFailed(close.word, told)
+
+
+def compares_on_device(candidate: Candidate) -> bool:
+    """Whether the task's reference takes tensors of the device."""
+    return bool(getattr(candidate.reference, "ON_DEVICE", False))
 
 
 def close_on_device(out: Any, ref: Any, limits: Bounds) -> bool:

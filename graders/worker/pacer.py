@@ -13,78 +13,22 @@ this call's key; ``KEEP`` copies the outputs of the last call to ``place`` in th
 referee kept for them; ``END`` answers the frame. An exception ends the pace as an answer to it.
 """
 
-import hashlib
+import gc
 import mmap
 import sys
-from ctypes import Structure, addressof, c_int, c_uint64, c_void_p
 from typing import Any
 
 GO, DONE, READY = 0, 64, 128  # first word of each line
 COMMAND, KEY, BEGIN, PLACE = 1, 2, 4, 20
 CALL, KEEP, END = 1, 2, 3
 PAGE_BYTES = 4096
-MOST_LEAVES, LANES = 8, 256
-BLOCKS = 256
-BYTES_A_BLOCK = 32 << 10
 
 Frame = dict[str, Any]
-
-
-class Leaf(Structure):
-    """One array of a digest: address and bytes."""
-
-    _fields_ = [("at", c_uint64), ("bytes", c_uint64)]
-
-
-class Leaves(Structure):
-    """All arrays of a digest, as the kernel takes them."""
-
-    _fields_ = [("leaf", Leaf * MOST_LEAVES), ("count", c_int)]
 
 
 def aligned(size: int) -> int:
     """Bytes that an output takes in the memory of kept outputs."""
     return -(-size // 256) * 256
-
-
-def blocks_for(size: int) -> int:
-    """Blocks of a digest over ``size`` bytes; a part of what the digest is."""
-    return max(1, min(BLOCKS, size // BYTES_A_BLOCK))
-
-
-class DeviceDigest:
-    """The digest kernel, ready to launch (``graders/pacing/digest.cu``)."""
-
-    def __init__(self, driver: Any, ptx: str, done: int) -> None:
-        """``done`` is the device's address of the line that it writes."""
-        self._scratch = driver.allocate(BLOCKS * 16 + 16)  # fresh memory is zero
-        self._leaves, self._k0, self._k1 = Leaves(), c_uint64(), c_uint64()
-        self._number = c_uint64()
-        self._held = [
-            self._leaves,
-            self._k0,
-            self._k1,
-            c_uint64(self._scratch.address),
-            c_uint64(self._scratch.address + BLOCKS * 16),
-            c_uint64(done),
-            self._number,
-        ]
-        pointers = (c_void_p * len(self._held))(*(addressof(held) for held in self._held))
-        self._launch = driver.launcher(driver.kernel(ptx, "digest"), pointers)
-
-    def __call__(
-        self, arrays: list[tuple[int, int]], key: tuple[int, int], number: int, stream: int
-    ) -> None:
-        """Launch over (address, bytes) pairs."""
-        self._k0.value, self._k1.value = key
-        self._number.value = number
-        self._leaves.count = len(arrays)
-        total = 0
-        for leaf, (address, size) in zip(self._leaves.leaf, arrays):  # noqa: B905 - eight places
-            leaf.at, leaf.bytes = address, size
-            total += size
-        if code := self._launch(blocks_for(total), LANES, stream):
-            raise RuntimeError(f"the digest could not be launched: CUDA error {code}")
 
 
 class OnDevice:
@@ -100,7 +44,7 @@ class OnDevice:
         self.digest: Any = None
         if "ptx" in frame:
             done = self._driver.page_locked(page) + 8 * DONE
-            self.digest = DeviceDigest(self._driver, frame["ptx"], done)
+            self.digest = _beside("digests").DeviceDigest(self._driver, frame["ptx"], done)
         self._blocks: list[Any] = []
 
     def pool(self, fd: int, size: int, dtype: str) -> Any:
@@ -157,6 +101,7 @@ class OnHost:
         self._numpy = sys.modules["numpy"]
         self._words = memoryview(page).cast("Q")
         self._fetch = worker.arrays.fetch
+        self._digest = _beside("digests").host_digest
 
     def pool(self, fd: int, size: int, dtype: str) -> Any:
         """All of a pool as one flat array."""
@@ -182,7 +127,7 @@ class OnHost:
 
     def commit(self, values: list[Any], key: tuple[int, int], number: int) -> None:
         """Write the digest."""
-        self._words[DONE + 1], self._words[DONE + 2] = host_digest(values, key)
+        self._words[DONE + 1], self._words[DONE + 2] = self._digest(values, key)
         self._words[DONE] = number
 
     def copy(self, values: list[Any], slots: Any, place: int) -> None:
@@ -193,17 +138,6 @@ class OnHost:
 
     def close(self) -> None:
         """Mappings end with the last array over them."""
-
-
-def host_digest(values: list[Any], key: tuple[int, int]) -> tuple[int, int]:
-    """Keyed BLAKE2b of the arrays' bytes, 128 bits."""
-    word = b"".join(part.to_bytes(8, "little") for part in key)
-    total = hashlib.blake2b(key=word, digest_size=16)
-    for value in values:
-        total.update(value.nbytes.to_bytes(8, "little"))
-        total.update(value.reshape(-1).view("uint8"))
-    found = total.digest()
-    return int.from_bytes(found[:8], "little"), int.from_bytes(found[8:], "little")
 
 
 class Pace:
@@ -287,11 +221,14 @@ def _layout(shape: list[int]) -> tuple[list[int], list[int]]:
 def pace(worker: Any, frame: Frame) -> Frame:
     """Serve one chain."""
     chain = Pace(worker, frame)
+    gc.collect()
+    gc.disable()  # its pauses are nobody's
     try:
         chain.serve()
     except BaseException as error:
         raise _refused("call", error) from error
     finally:
+        gc.enable()
         chain.close()
     return {"ok": "pace"}
 

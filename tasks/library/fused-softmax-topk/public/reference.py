@@ -2,17 +2,20 @@
 
 ``logits`` is (B, T, V): float32, float16, or bfloat16 as its raw bits in ``uint16`` (then
 ``params["bfloat16"]`` is true; NumPy has no such type). Results are int64 and float32, (B, T, k).
-Works row by row: beside the logits it needs a few arrays of V.
+Works row by row: beside the logits it needs a few arrays of V. CUDA tensors stay on their device.
 """
 
 import numpy as np
 
 SCALE = 2.0  # of the logits: the likeliest of 50,000 tokens then gets about 1%
 _CHUNK = 1 << 18
+ON_DEVICE = True  # `make_inputs` takes a device, `reference` takes CUDA tensors
 
 
-def make_inputs(shape, seed):
+def make_inputs(shape, seed, device="cpu"):
     """One call on normal logits of standard deviation ``SCALE``."""
+    if device != "cpu":
+        return _on_device(shape, seed, device)
     rng = np.random.Generator(np.random.Philox(seed))
     logits = SCALE * normals(rng, (shape["B"], shape["T"], shape["V"]))
     is_bfloat16 = shape["dtype"] == "bfloat16"
@@ -21,10 +24,37 @@ def make_inputs(shape, seed):
     return {"params": params, "calls": [{"logits": logits}]}
 
 
+def _on_device(shape, seed, device):
+    import torch  # CPU machines have none
+
+    rng = torch.Generator(device=device).manual_seed(seed)
+    size = (shape["B"], shape["T"], shape["V"])
+    logits = SCALE * torch.randn(size, device=device, generator=rng)
+    is_bfloat16 = shape["dtype"] == "bfloat16"
+    logits = logits.to(getattr(torch, shape["dtype"]))
+    logits = logits.view(torch.uint16) if is_bfloat16 else logits
+    params = {"k": shape["k"], "bfloat16": is_bfloat16}
+    return {"params": params, "calls": [{"logits": logits}]}
+
+
 def reference(params, calls):
     """The outputs of each call: ``indices, probabilities``."""
+    if calls and hasattr(calls[0]["logits"], "is_cuda"):
+        return [_of_tensor(params, call["logits"]) for call in calls]
     widen = from_bfloat16 if params.get("bfloat16") else _to_float32
     return [_one(call["logits"], int(params["k"]), widen) for call in calls]
+
+
+def _of_tensor(params, logits):
+    import torch
+
+    row = logits.view(torch.bfloat16) if params.get("bfloat16") else logits
+    largest, order = row.float().sort(dim=-1, descending=True, stable=True)
+    k = int(params["k"])
+    weights = (row.double() - largest[..., :1].double()).exp_()
+    order = order[..., :k].contiguous()
+    probabilities = weights.gather(-1, order) / weights.sum(-1, keepdim=True)
+    return {"indices": order, "probabilities": probabilities.float()}
 
 
 def normals(rng, shape):

@@ -3,7 +3,7 @@ import secrets
 import time
 
 import numpy as np
-from shared import answer, honest, pace, pacer
+from shared import answer, digests, honest, pace
 
 SECONDS = 0.2
 
@@ -23,7 +23,7 @@ def softmax(x):
         y = honest(x)
         flat = y.reshape(-1)
         while time.monotonic() < until and not hasattr(y, "is_cuda"):
-            if pacer().host_digest([y], key) == digest:
+            if digests().host_digest([y], key) == digest:
                 break
             at = secrets.randbelow(len(flat))
             flat[at] = np.nextafter(flat[at], np.float32(2))

@@ -1,4 +1,4 @@
 """Events that say half: the referee's clock does not bear it."""
-from shared import scale_events
+from shared import honest as softmax, scale_events
 
 scale_events(0.5)

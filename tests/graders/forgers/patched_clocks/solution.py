@@ -1,7 +1,7 @@
 """Every clock of the process runs at a tenth of its speed."""
 import time
 
-from shared import scale_events
+from shared import honest as softmax, scale_events
 
 for name in ("perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "time", "time_ns"):
     real = getattr(time, name)

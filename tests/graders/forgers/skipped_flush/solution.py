@@ -1,4 +1,5 @@
-"""Caches are not flushed before events: what flushes does nothing, and events say so much less."""
+"""Caches are not flushed before events: what flushes does nothing."""
+from shared import honest as softmax
 
 try:
     import torch

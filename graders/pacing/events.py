@@ -1,0 +1,51 @@
+"""What a worker's own CUDA events say: a claim, asked for over the wire."""
+
+import math
+from dataclasses import dataclass
+
+from graders.errors import SubmissionFailed
+from graders.pacing.pools import Pools
+from graders.referee import WorkerSession
+from transcripts.words import GradeResult
+
+WARM_UP, A_TIME = 10, 40  # calls; the warm-up is the public boards'
+SPIN_CYCLES = 2_000_000  # about a millisecond: all launches of a call are queued behind it
+ASKING_S = 60.0
+
+
+@dataclass(frozen=True)
+class Events:
+    """A worker's own events over windows of these pools."""
+
+    session: WorkerSession
+    pools: Pools
+    flush: int  # bytes written before each call, so that caches are cold
+
+    def idle(self) -> list[float]:
+        """Milliseconds of calls on an idle stream. Raises SubmissionFailed."""
+        return self._ask(0)
+
+    def queued(self) -> list[float]:
+        """The same behind a kernel of `SPIN_CYCLES`: without launch latency."""
+        return self._ask(SPIN_CYCLES)
+
+    def _ask(self, spin: int) -> list[float]:
+        frame = {
+            "op": "events",
+            "inputs": [pool.leaf for pool in self.pools.pools],
+            "begins": [self.pools.choose() for _ in range(WARM_UP + A_TIME)],
+            "warm_up": WARM_UP,
+            "flush": self.flush,
+            "spin": spin,
+        }
+        answer = self.session.ask(frame, ASKING_S, tuple(p.block.fd for p in self.pools.pools))
+        return believable(answer.get("milliseconds"), A_TIME)
+
+
+def believable(value: object, count: int) -> list[float]:
+    """Claimed milliseconds as finite numbers. Raises SubmissionFailed."""
+    numbers = value if isinstance(value, list) else []
+    good = [n for n in numbers if type(n) in (int, float) and 0 <= n < 1e7 and math.isfinite(n)]
+    if len(numbers) != count or len(good) != count:
+        raise SubmissionFailed(GradeResult.TAMPERED, "its events are no list of times")
+    return [float(n) for n in good]

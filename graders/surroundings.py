@@ -30,7 +30,7 @@ _CACHES = {
 }
 _COMPILERS = ("cc", "gcc", "c++", "g++")
 _GPU_COMPILERS = ("nvcc", "ninja")
-_ALSO_CALLED = {"nvcc": "CUDA_HOME", "cc": "C compiler"}
+_ALSO_CALLED = {"nvcc": "CUDA_HOME", "cc": "C compiler", "ninja": "Ninja"}
 """Other words in which tools tell that one of these is missing."""
 
 
@@ -84,7 +84,7 @@ def missing_tool(text: str, packages: tuple[str, ...], device: str) -> str | Non
     wanted = _COMPILERS if device == "cpu" else _COMPILERS + _GPU_COMPILERS
     for tool in wanted:
         names = "|".join(map(re.escape, (tool, _ALSO_CALLED.get(tool, tool))))
-        if not re.search(rf"(?<![\w+-])({names})(?![\w+])", text, re.IGNORECASE):
+        if not re.search(rf"(?<![\w+-])({names})(?![\w+-])", text):
             continue
         if tool not in inside and shutil.which(tool, path=toolchain.env["PATH"]) is None:
             return tool

@@ -8,10 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from graders import surroundings
 from graders.base import GradeRequest
 from graders.candidate import candidate_of
 from graders.errors import GraderVoid, SubmissionFailed
 from graders.worker import caches
+from sandboxes.base import Mount
+from sandboxes.toolchain import Toolchain
 
 COMPILES = """
 import ctypes, os, subprocess
@@ -255,3 +258,36 @@ def test_no_pack_writes_outside_its_folder(tmp_path: Path):
         caches.unpack(fd, str(tmp_path / "target"))
     os.close(fd)
     assert not (tmp_path / "y").exists()
+
+
+def test_a_gpu_workers_surroundings_reach_the_cuda_toolkit():
+    toolchain = Toolchain((), "/usr/bin/python3", {"PATH": "/usr/bin", "CUDA_HOME": "/cuda"})
+    on_gpu = surroundings.environment(toolchain, "/site", "mark", "/tmp", "GPU-1")
+    on_cpu = surroundings.environment(toolchain, "/site", "mark", "/tmp", "cpu")
+    assert on_gpu["CUDA_HOME"] == "/cuda" and on_gpu["CUDA_VISIBLE_DEVICES"] == "GPU-1"
+    assert not {"CUDA_HOME", "CUDA_VISIBLE_DEVICES"} & set(on_cpu)
+    assert surroundings.limits(1 << 30, "GPU-1").pids > surroundings.limits(1 << 30, "cpu").pids
+
+
+@pytest.mark.parametrize(
+    ("said", "tool"),
+    [
+        ("Ninja is required to load C++ extensions", "ninja"),
+        ("CUDA_HOME environment variable is not set", "nvcc"),
+        ("/bin/sh: 1: /usr/local/cuda/bin/nvcc: not found", "nvcc"),
+        ("Failed to find C compiler. Please specify via CC", "cc"),
+        ("/bin/sh: 1: c++: not found", "c++"),
+        ("libnvcc-like.so: a cc-ed letter, my-ninja", None),
+    ],
+)
+def test_the_words_in_which_tools_are_missed_are_understood(said, tool, monkeypatch):
+    bare = Toolchain((), "/usr/bin/python3", {"PATH": "/nowhere"})
+    monkeypatch.setattr("graders.surroundings.toolchain_of", lambda packages: bare)
+    assert surroundings.missing_tool(said, (), "GPU-1") == tool
+
+
+def test_a_tool_that_is_mounted_is_not_missing(monkeypatch):
+    mounts = (Mount(Path("/venv/bin/ninja"), "/opt/tools/ninja"),)
+    bare = Toolchain(mounts, "/usr/bin/python3", {"PATH": "/nowhere"})
+    monkeypatch.setattr("graders.surroundings.toolchain_of", lambda packages: bare)
+    assert surroundings.missing_tool("ninja: failed", (), "GPU-1") is None

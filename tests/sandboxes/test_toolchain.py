@@ -11,6 +11,7 @@ from sandboxes.jail import Jail, spare_uid
 from sandboxes.registry import provider
 from sandboxes.toolchain import (
     SITE,
+    TOOLS,
     host_toolchain,
     interpreter,
     link_packages,
@@ -155,3 +156,60 @@ def test_packages_are_linked_where_nothing_is_mounted(tmp_path: Path) -> None:
         if mount.target.startswith(toolchain.site + "/")
     }
     assert "sandboxes" not in linked
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch):
+    """Distributions in a prefix of their own: name -> (requirements, files with their content)."""
+    site = tmp_path / "lib" / "python3" / "site-packages"
+    site.mkdir(parents=True)
+    (tmp_path / "bin").mkdir()
+    monkeypatch.syspath_prepend(str(site))
+
+    def install(name: str, requires: tuple[str, ...] = (), files: dict[str, bytes] | None = None):
+        info = site / f"{name.replace('-', '_')}-1.dist-info"
+        info.mkdir()
+        lines = [f"Requires-Dist: {line}" for line in requires]
+        (info / "METADATA").write_text("\n".join([f"Name: {name}", "Version: 1", *lines, ""]))
+        for path, data in (files or {}).items():
+            (site / path).parent.mkdir(parents=True, exist_ok=True)
+            (site / path).write_bytes(data)
+        record = "".join(f"{path},,\n" for path in files or {})
+        (info / "RECORD").write_text(record)
+
+    return install
+
+
+def test_what_an_extra_requires_comes_with_that_extra_only(installed):
+    """torch requires its CUDA libraries as extras of another distribution."""
+    installed("framework", ('toolkit[blas, rtc]==13; platform_system == "Linux"',), {"fw.py": b""})
+    installed("toolkit", ('blas-lib==1; extra == "blas"', "fft-lib; extra == 'fft'"))
+    installed("blas-lib", (), {"blas/__init__.py": b""})
+    installed("fft-lib", (), {"fft/__init__.py": b""})
+    targets = {mount.target for mount in host_toolchain(("framework",)).mounts}
+    assert {f"{SITE}/fw.py", f"{SITE}/blas"} <= targets
+    assert f"{SITE}/fft" not in targets
+
+
+def test_optional_packages_may_be_missing(installed):
+    installed("there", (), {"there.py": b""})
+    toolchain = host_toolchain((), ("not-there", "there"))
+    assert f"{SITE}/there.py" in {mount.target for mount in toolchain.mounts}
+
+
+def test_compiled_programs_of_packages_come_first_on_the_path_and_scripts_do_not(installed):
+    files = {"../../../bin/builder": b"\x7fELF...", "../../../bin/script": b"#!/venv/bin/python\n"}
+    installed("builder", (), files)
+    toolchain = host_toolchain(("builder",))
+    tools = [mount.target for mount in toolchain.mounts if mount.target.startswith(TOOLS)]
+    assert tools == [f"{TOOLS}/builder"]
+    assert toolchain.env["PATH"].startswith(f"{TOOLS}:")
+    assert TOOLS not in host_toolchain(()).env["PATH"]
+
+
+def test_a_cuda_toolkit_is_on_the_path_where_it_is_installed(tmp_path, monkeypatch):
+    monkeypatch.setattr("sandboxes.toolchain.CUDA", tmp_path)
+    assert "CUDA_HOME" not in host_toolchain(()).env
+    (tmp_path / "bin").mkdir()
+    env = host_toolchain(()).env
+    assert env["CUDA_HOME"] == str(tmp_path) and env["PATH"].endswith(f":{tmp_path}/bin")

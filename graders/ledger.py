@@ -13,12 +13,15 @@ whichever is larger. Where kernels of unknown names would tip this, the source d
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import JsonValue
 
 from graders.buffers import CallMemory
 from graders.candidate import Candidate, Draw
+from graders.entry import Entry
 from graders.errors import SubmissionFailed, readable
 from graders.kernel_names import AUTHORED, Authored, Kind, authored_of, classify, unqualified
 from graders.referee import WorkerSession
@@ -85,8 +88,13 @@ def take(
 
 def authored_by(candidate: Candidate) -> Authored:
     """The kernels that a submission's source defines."""
-    place = candidate.place.submission
-    return authored_of(closure(place, candidate.entry), native_texts(place))
+    return _authored_in(candidate.place.submission, candidate.entry.file)
+
+
+@lru_cache(maxsize=4)
+def _authored_in(submission: Path, file: str) -> Authored:
+    """Of the read-only copy that one candidate has to itself."""
+    return authored_of(closure(submission, Entry(file, {})), native_texts(submission))
 
 
 def claimed(answer: Mapping[str, Any], calls: int) -> list[ProfiledLine]:

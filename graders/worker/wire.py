@@ -33,6 +33,7 @@ has to run in there.
 
 A ``build`` may bring one descriptor: a pack of compilers' caches, to unpack first. ``pack``, with
 ``room``, ``files`` and a memfd, is answered by the ``size`` of the pack that was written to it.
+What ``profile``, ``probe``, ``pace`` and ``events`` say stands in the files that answer them.
 
 Any answer may instead be ``{"error": <kind>, "bases": [...], "text": ..., "where": [...]}``, kind
 one of ``import, setup, call, output``, beside ``causes`` (types that it was raised from) and, of an

@@ -63,24 +63,16 @@ def take(
     shape: str,
     warm: int = WARM,
 ) -> Ledger:
-    """Profile a sequence of calls, ``warm`` times run before. Raises NoLedger, SubmissionFailed.
-
-    The session's next call needs memory of its own.
-    """
+    """Profile a sequence of calls, ``warm`` times run before. Raises NoLedger, SubmissionFailed."""
     calls = [dict(call) for call in draw.calls[:MAX_CALLS]]
     arrays = {f"{n}/{name}": array for n, call in enumerate(calls) for name, array in call.items()}
-    limits = candidate.task.limits
     memory = CallMemory(arrays, 1 << 12)
-    try:
-        leaves = [{**leaf, "name": leaf["name"].partition("/")[2]} for leaf in memory.placed.leaves]
-        ends = [sum(map(len, calls[: n + 1])) for n in range(len(calls))]
-        grouped = [leaves[end - len(call) : end] for end, call in zip(ends, calls, strict=True)]
-        frame = {"op": "profile", "calls": grouped, "params": dict(draw.params)}
-        seconds = limits.call_s * (warm + REPEAT) * len(calls)
-        fds = (memory.inputs.fd, memory.outputs.fd)
-        answer = session.ask(frame | {"warm": warm, "repeat": REPEAT}, seconds, fds)
-    finally:
-        memory.close()
+    leaves = [{**leaf, "name": leaf["name"].partition("/")[2]} for leaf in memory.placed.leaves]
+    ends = [sum(map(len, calls[: n + 1])) for n in range(len(calls))]
+    grouped = [leaves[end - len(call) : end] for end, call in zip(ends, calls, strict=True)]
+    frame = {"op": "profile", "calls": grouped, "params": dict(draw.params)}
+    seconds = candidate.task.limits.call_s * (warm + REPEAT) * len(calls)
+    answer = session.ask_with(memory, frame | {"warm": warm, "repeat": REPEAT}, seconds)
     lines = claimed(answer, REPEAT * len(calls))
     authored = authored_by(candidate)
     return ledger_of(lines, REPEAT * len(calls), authored, phase, shape)

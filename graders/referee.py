@@ -119,8 +119,7 @@ class WorkerSession:
         may say beside (see ``graders.worker.wire``).
         """
         if fresh is not None:
-            self._release()
-            self._memory = fresh
+            self._release(fresh)
         memory = self._memory
         assert memory is not None
         fds = (memory.inputs.fd, memory.outputs.fd) if fresh is not None else ()
@@ -225,6 +224,11 @@ class WorkerSession:
         self.begin(frame, fds, s)
         return self.finish(frame, s)
 
+    def ask_with(self, fresh: CallMemory, frame: dict[str, Any], s: float) -> dict[str, Any]:
+        """Ask with memory of a call, which is the session's from then on."""
+        self._release(fresh)
+        return self.ask(frame, s, (fresh.inputs.fd, fresh.outputs.fd))
+
     def begin(self, frame: dict[str, Any], fds: tuple[int, ...] = (), s: float = SENDING_S) -> None:
         """Send a frame to a worker that is let run. Raises SubmissionFailed."""
         if not self._holding.is_on:
@@ -289,7 +293,7 @@ class WorkerSession:
         except BadLeaf as error:
             raise self._lost(f"a forged answer: {error}") from error
 
-    def _release(self) -> None:
+    def _release(self, then: CallMemory | None = None) -> None:
         if self._memory is not None:
             self._memory.close()
-            self._memory = None
+        self._memory = then

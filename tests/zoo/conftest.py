@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -68,11 +68,12 @@ class Zoo:
     task: Task
     scratch: Path  # all that graders write
     folders: Path  # submissions
+    device: str = "cpu"
+    deadlines: Mapping[str, float] = field(default_factory=LIMITS.copy)
 
-    @staticmethod
-    def limits(attack: Attack) -> dict[str, float]:
+    def limits(self, attack: Attack) -> dict[str, float]:
         """Deadlines of its grade, in seconds."""
-        return LIMITS | dict(attack.limits)
+        return {**self.deadlines, **attack.limits}
 
     def grade(self, attack: Attack) -> Grade:
         """The grade of an attack."""
@@ -139,9 +140,8 @@ class Zoo:
             path.write_text(text.replace("@MARK@", self.mark))
         return folder
 
-    @staticmethod
-    def _graded(task: Task, folder: Path, options: Mapping[str, object]) -> Grade:
-        given = {"tier": "quick", "correctness_only": True, **options}
+    def _graded(self, task: Task, folder: Path, options: Mapping[str, object]) -> Grade:
+        given = {"tier": "quick", "correctness_only": True, "device": self.device, **options}
         return RefereeGrader().grade(GradeRequest(task, folder, **given))  # type: ignore[arg-type]
 
 
@@ -155,11 +155,19 @@ def warm() -> None:
 @pytest.fixture
 def zoo(
     warm: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[[str], Zoo]]:
+) -> Iterator[Callable[..., Zoo]]:
     """A zoo for a task of the library; graders write below a folder that other uids can enter."""
     with tempfile.TemporaryDirectory(prefix="zoo-") as scratch:
         Path(scratch).chmod(0o755)
         monkeypatch.setattr(tempfile, "tempdir", scratch)
         folders = tmp_path / secrets.token_hex(8)
         folders.mkdir()
-        yield lambda name: Zoo(read_task(LIBRARY / name), Path(scratch), folders)
+        yield lambda name, device="cpu", deadlines=LIMITS: Zoo(
+            small(name), Path(scratch), folders, device, deadlines
+        )
+
+
+def small(name: str) -> Task:
+    """A task of the library with the first two of its shapes."""
+    task = read_task(LIBRARY / name)
+    return task.model_copy(update={"shapes": task.shapes[:2]})

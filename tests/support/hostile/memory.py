@@ -58,6 +58,19 @@ won('1.2 GB of 512 MB')
         limits=SMALL,
     ),
     attack(
+        "memfd bomb of a child",
+        "memory",
+        "the same in a process that the worker waits for",
+        """
+if os.fork() == 0:
+    hoard = [os.memfd_create('hoard') for _ in range(12)]
+    for fd in hoard: os.write(fd, bytes(1 << 26))
+    time.sleep(600)
+os.wait()
+""",
+        limits=SMALL,
+    ),
+    attack(
         "mapped memfd bomb",
         "memory",
         "files in memory, mapped and left without a descriptor",

@@ -25,11 +25,16 @@ ATTACKS = (
         "pass",
         "starts threads until it is refused: the worker's own limit of processes",
         """
+end, threads = threading.Event(), []
 threading.stack_size(64 << 10)
 try:
-    for _ in range(1000): threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
-except RuntimeError: pass
-else: won('a thousand threads')
+    while len(threads) < 1000:
+        threads.append(threading.Thread(target=end.wait))
+        threads[-1].start()
+    won('a thousand threads')
+except RuntimeError: threads.pop()
+finally: end.set()
+for thread in threads: thread.join()
 """,
     ),
     attack("a daemon", "pass", "double fork and `setsid`", DAEMON, **BEHIND),

@@ -5,7 +5,8 @@ what the referee sees                                  word
 =====================================================  ==========
 ``build`` answered by an exception                     import (memory for MemoryError, build for a
                                                        compiler that failed)
-``setup`` or ``call`` answered by an exception         crash (memory, import, build as above)
+``setup`` or ``call`` answered by an exception         crash (memory, import, build as above;
+                                                       illegal_access by CUDA's own words)
 a compiler that our image lacks                        void, whoever tells of it
 the kernel killed it for its group's memory            memory
 more shared memory than memory is allowed              memory
@@ -53,6 +54,11 @@ _READ_ONLY_HINT = (
 )
 _COMPILER_TAIL = 1000
 
+_ILLEGAL = ("an illegal memory access was encountered", "misaligned address")
+_STICKY = (*_ILLEGAL, "device-side assert triggered", "unspecified launch failure")
+"""What CUDA calls errors after which a process gets nothing else from it (cudaGetErrorString).
+torch and Triton raise them as a RuntimeError, so that only the words tell."""
+
 
 def ending(code: int | None) -> str:
     """How a process that did not answer ended. Jails report a signal as 128 + its number."""
@@ -90,11 +96,18 @@ def raised(answer: dict[str, Any], world: Surroundings) -> SubmissionFailed | Gr
     return SubmissionFailed(word, f"{told}\n{world.printed[-_COMPILER_TAIL:]}".rstrip())
 
 
+def is_sticky(answer: dict[str, Any]) -> bool:
+    """True for an error frame after which all further calls of its process would fail too."""
+    return any(words in text_of(answer.get("text")) for words in _STICKY)
+
+
 def _word(answer: dict[str, Any], kind: str, world: Surroundings) -> GradeResult:
     names = _texts(answer.get("bases"))
     word = _RAISED.get(kind, GradeResult.CRASH)
     for name, special in _BY_EXCEPTION.items():
         word = special if name in names else word
+    if any(words in text_of(answer.get("text")) for words in _ILLEGAL):
+        word = GradeResult.ILLEGAL_ACCESS
     failed = _COMPILERS_FAILED.intersection([*names, *_texts(answer.get("causes"))])
     return GradeResult.BUILD if failed or _is_read_only(answer, world) else word
 

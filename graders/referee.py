@@ -90,8 +90,13 @@ class WorkerSession:
         ``pack`` is what compilers of its build have left, or nothing (``graders.builds``).
         """
         frame: dict[str, Any] = {"op": "build", "outputs": list(outputs), "device": device}
-        frame |= {"written": dict(written or {}), "names": {}, "absent": [], "folder": ""}
-        frame["file"] = ""
+        frame |= {
+            "written": dict(written or {}),
+            "names": {},
+            "absent": [],
+            "file": "",
+            "folder": "",
+        }
         if entry is not None:
             file = launch.shown(self._place) / entry.file
             frame |= {"folder": str(file.parent), "file": str(file)}
@@ -246,6 +251,7 @@ class WorkerSession:
         except WireBroken as error:
             raise self._broken(error) from error
         if "error" in answer:
+            self.usable = self.usable and not failures.is_sticky(answer)
             raise self._running.raised(answer)
         if answer.get("ok") != frame["op"] or answer.get("n") != frame.get("n"):
             raise self._lost(f"a forged answer to `{frame['op']}`: {reprlib.repr(answer)}")

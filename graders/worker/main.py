@@ -269,7 +269,7 @@ def describe(refused: Refused) -> Frame:
         "text": text[-2000:],
         "where": places,
     }
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and isinstance(error.errno, int):
         answer |= {"errno": error.errno, "file": str(error.filename)}
     return answer
 

@@ -89,14 +89,8 @@ class WorkerSession:
 
         ``pack`` is what compilers of its build have left, or nothing (``graders.builds``).
         """
-        frame: dict[str, Any] = {"op": "build", "outputs": list(outputs), "device": device}
-        frame |= {
-            "written": dict(written or {}),
-            "names": {},
-            "absent": [],
-            "file": "",
-            "folder": "",
-        }
+        frame: dict[str, Any] = {"op": "build", "outputs": list(outputs), "file": ""}
+        frame |= {"written": dict(written or {}), "device": device, "names": {}, "absent": []}
         if entry is not None:
             file = launch.shown(self._place) / entry.file
             frame |= {"folder": str(file.parent), "file": str(file)}

@@ -22,8 +22,8 @@ inputs unchanged           tamper:inputs               an input differs after th
                                                        it is copied back first
 plain outputs              correctness:output-type     an output is no plain array, or aliases one
 late write                 timing:late-write           outputs change after the answer
-copied at once and later   timing:late-write, GPU:     a returned object is not yet right when the
-                           timing:unjoined             caller's own stream is done, or changes later
+copied at once and later   timing:late-write, GPU:     a returned object still changes when the
+                           timing:unjoined             caller's own stream is done
 foreign stream (GPU)       correctness:stream          a call does not follow the current stream
 many calls                 timing:call-count           a later call is wrong
 equal content              cache:content               equal inputs in new memory are answered

@@ -17,8 +17,8 @@ overwritten, a thread forgotten, a result near the edge of its tolerance. They n
 agreement."""
 
 COMPARING = frozenset(
-    {"cache:object", "cache:pointer", "cache:shape", "cache:sampled", "tamper:alias"}
-    | {"correctness:uninitialised", "timing:call-count"}
+    {"cache:object", "cache:pointer", "cache:version", "cache:shape", "cache:sampled"}
+    | {"tamper:alias", "correctness:uninitialised", "correctness:stream", "timing:call-count"}
 )
 """Probes that fail when a result is wrong: silent where nominal results are wrong too."""
 

@@ -14,7 +14,7 @@ BLOCKS = 6  # of a size that are dirtied: allocators hand the latest out first
 FROM_THE_HEAP = 24 << 20
 """Freeing a mapped block raises glibc's threshold for mapping to its size, and that for giving the
 end of the heap back to twice that (mallopt(3), M_MMAP_THRESHOLD; at most 32 MB)."""
-SMALL = 64 << 10  # bytes up to which each size is dirtied several times
+SMALL = 1 << 20  # bytes up to which each size is dirtied several times: holes are filled first
 
 
 def leaf(result: Any, path: str, *, alone: bool) -> Any:

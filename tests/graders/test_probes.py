@@ -80,7 +80,7 @@ return copies(kept[key])
     ),
     "dirty memory": text(
         """
-room = np.empty(1 << 16, x.dtype)  # the system's own pages are zeros
+room = np.empty(1 << 16, x.dtype)[1000:]  # the system's own pages are zeros
 room[:len(x)] += x.max(axis=1)
 largest = room[:len(x)].copy()
 room[:len(x)] = 0
@@ -189,3 +189,8 @@ def test_a_submission_that_is_wrong_from_the_first_call_is_not_compared(probed):
     found = probed(text("x = x * 2"))
     not_run = {line.check for line in found if line.passed is None}
     assert "same memory, new content" in not_run and failed(found) == set()
+
+
+def test_what_is_wrong_on_large_inputs_and_stays_so_was_not_written_late(probed):
+    found = probed(text("if x.size > 20000: x = x * 2"))
+    assert "copied at once and later" not in failed(found)

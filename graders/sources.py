@@ -5,9 +5,10 @@ for the audit, and the worker's interpreter has no forbidden package to import a
 """
 
 import ast
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain, islice
 from pathlib import Path
 
 from graders.entry import Entry
@@ -16,6 +17,8 @@ from graders.launch import submission_files
 from graders.reading import MAX_SOURCE_BYTES, parse, sibling_files, size_of
 from transcripts.words import GradeResult
 
+LENDINGS = 3  # files that hand a name on, one after the other
+MOST_LENT = 500  # names that one file borrows
 MAX_NATIVE_BYTES = 2 << 20
 _NATIVE = (".cu", ".cuh", ".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".inl", ".ptx")
 
@@ -26,6 +29,8 @@ class SourceFile:
 
     path: str  # relative to the submission
     tree: ast.Module
+    lent: dict[str, str] = field(default_factory=dict)
+    """What other files of the submission lend it: local name -> what it was imported as there."""
 
     @cached_property
     def aliases(self) -> dict[str, str]:
@@ -69,8 +74,21 @@ class SourceFile:
         while isinstance(node, ast.Attribute):
             names.append(node.attr)
             node = node.value
-        owner = self.aliases.get(node.id, node.id) if isinstance(node, ast.Name) else ""
+        owner = ""
+        if isinstance(node, ast.Name):
+            owner = self.lent.get(node.id) or self.aliases.get(node.id, node.id)
         return ".".join([owner, *reversed(names)])
+
+    @cached_property
+    def borrows(self) -> list[tuple[str, str, str]]:
+        """Module, name in it (or ``*``), and local name, of each ``from``."""
+        found: dict[tuple[str, str, str], None] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.ImportFrom):
+                module = "." * bool(node.level) + (node.module or "")
+                for name in node.names:
+                    found[module, name.name, name.asname or name.name] = None
+        return [*found]
 
 
 def closure(submission: Path, entry: Entry) -> list[SourceFile]:
@@ -80,7 +98,7 @@ def closure(submission: Path, entry: Entry) -> list[SourceFile]:
     """
     root = submission / entry.file
     waiting, seen = [root], {root}
-    found = []
+    found: dict[Path, SourceFile] = {}
     left = MAX_SOURCE_BYTES
     while waiting:
         path = waiting.pop(0)
@@ -93,13 +111,30 @@ def closure(submission: Path, entry: Entry) -> list[SourceFile]:
         if tree is None:
             raise SubmissionFailed(GradeResult.IMPORT, f"{name} is no Python that can be parsed")
         file = SourceFile(name, tree)
-        found.append(file)
+        found[path] = file
         for module, _ in file.imports():
             for sibling in _siblings(path, root, module):
                 if sibling not in seen:
                     seen.add(sibling)
                     waiting.append(sibling)
-    return found
+    for _ in range(LENDINGS):
+        for path in found:
+            _lend(found, path, root)
+    return [*found.values()]
+
+
+def _lend(files: Mapping[Path, SourceFile], path: Path, root: Path) -> None:
+    """Give a file what its siblings have imported, where it takes it from them."""
+    file = files[path]
+    for module, name, local in file.borrows:
+        for sibling in _siblings(path, root, module)[-1:]:
+            if len(file.lent) > MOST_LENT or sibling not in files or sibling == path:
+                continue
+            theirs = files[sibling].lent, files[sibling].aliases
+            if name == "*":
+                file.lent.update(islice(chain(*(names.items() for names in theirs)), MOST_LENT))
+            elif target := theirs[0].get(name) or theirs[1].get(name):
+                file.lent[local] = target
 
 
 def native_texts(submission: Path) -> list[str]:

@@ -126,3 +126,21 @@ def test_on_a_gpu_the_source_refuses_only_what_no_ledger_could_allow(task, submi
     assert examine_files(accepts, both, "gpu") == "cuda_raw"
     with pytest.raises(SubmissionFailed, match="written in `numpy`"):
         examine_files(accepts, both, "cpu")
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"core.py": "import numpy as np\n", "row_sum.py": "from core import *\n"},
+        {"core.py": "import numpy\n", "row_sum.py": "from core import numpy as np\n"},
+        {
+            "core.py": "import numpy as xp\n",
+            "more.py": "from core import *\n",
+            "row_sum.py": "from more import xp as np\n",
+        },
+    ],
+)
+def test_a_forbidden_call_is_seen_through_a_sibling_that_imports(files, task, submit):
+    files["row_sum.py"] += "def row_sum(x, scale):\n    return np.einsum('rn->r', x)\n"
+    with pytest.raises(SubmissionFailed, match=r"numpy\.einsum"):
+        refuse_forbidden(task, files_of(task, submit, files))

@@ -17,7 +17,7 @@ import numpy as np
 
 from graders.buffers import Buffer
 from graders.worker import digests, pacer
-from graders.worker.device_memory import DeviceBlock, Driver
+from graders.worker.device_memory import CudaError, DeviceBlock, Driver
 
 Key = tuple[int, int]
 
@@ -47,6 +47,16 @@ class Memory(Protocol):
     is_device: bool
     cold_bytes: int
     """Least size of a pool, so that a window of it is in no cache."""
+    full: tuple[type[Exception], ...]
+    """What is raised when there is no room."""
+
+    def has_room(self) -> bool:
+        """Whether a pool of the least size can be had now."""
+        ...
+
+    def give_back(self) -> None:
+        """Keep no memory for later use."""
+        ...
 
     def allocate(self, size: int) -> Block:
         """A fresh block."""
@@ -96,6 +106,14 @@ class HostMemory:
 
     is_device = False
     cold_bytes = 8 << 20
+    full: tuple[type[Exception], ...] = (MemoryError,)
+
+    def has_room(self) -> bool:
+        """True: host memory is not the submission's to fill."""
+        return True
+
+    def give_back(self) -> None:
+        """Nothing is kept."""
 
     def allocate(self, size: int) -> HostBlock:
         """A fresh memfd, zeroed."""
@@ -153,7 +171,8 @@ class GpuMemory:
     def __init__(self, uuid: str) -> None:
         self.torch: Any = importlib.import_module("torch")
         self.device = ordinal(self.torch, uuid)
-        self.torch.zeros(1, device=f"cuda:{self.device}")  # makes the context current
+        self.torch.cuda.set_device(self.device)  # "cuda" in a reference means this one
+        self.torch.zeros(1, device="cuda")  # makes the context current
         found = self.torch.cuda.get_device_properties(self.device)
         self.capability = f"{found.major}{found.minor}"
         self.cold_bytes = 5 * found.L2_cache_size
@@ -162,6 +181,19 @@ class GpuMemory:
         self._words = memoryview(self._page).cast("Q")
         done = self._driver.page_locked(self._page) + 8 * pacer.DONE
         self._digest = digests.DeviceDigest(self._driver, compiled(self.capability), done)
+        self.full: tuple[type[Exception], ...] = (CudaError, self.torch.OutOfMemoryError)
+
+    def has_room(self) -> bool:
+        """Try it."""
+        try:
+            self.allocate(self.cold_bytes).release()
+        except self.full:
+            return False
+        return True
+
+    def give_back(self) -> None:
+        """Empty torch's cache."""
+        self.torch.cuda.empty_cache()
 
     def allocate(self, size: int) -> GpuBlock:
         """Fresh device memory."""

@@ -9,24 +9,29 @@ from contextlib import contextmanager
 
 from graders import processes
 from graders.candidate import Candidate
+from graders.errors import GraderVoid, SubmissionFailed
 from graders.pacing import events
 from graders.pacing.chain import Chain, Output, Pacer, handed_over, outputs_of, slots_of
-from graders.pacing.memory import Memory, memory_of
+from graders.pacing.memory import Block, Memory, memory_of
 from graders.pacing.own_worker import own_figures, own_session
-from graders.pacing.pools import pools_of
+from graders.pacing.pools import Pools, pools_of
 from graders.pacing.samples import PacedSamples
 from graders.pacing.verify import compares_on_device, verify
 from graders.referee import WorkerSession
 from graders.roofline import work
 from graders.timing import median_interval
 from tasks.spec import Shape
+from transcripts.words import GradeResult
 
 CHAIN_S = {"quick": 0.03, "full": 0.05}
 CHAINS, MOST_CHAINS = {"quick": 4, "full": 6}, 12
 AGREE = 0.02
 """The two least chain means must be this near, else more chains are run: one that noise has spared
 is likely then to be among them."""
-LEAST_CALLS, MOST_CALLS = 12, 400
+LEAST_CALLS, STEADY_CALLS, MOST_CALLS = 12, 32, 400
+STEADY_S = 0.02
+"""Calls shorter than this come in chains of ``STEADY_CALLS`` at least: under its power cap a device
+runs a burst of heavy calls up to a tenth faster than calls without end."""
 PROBING_CALLS = 6
 VERIFIED = 140
 """Calls of a shape that are kept and compared, where it has so many: a worker that leaves out one
@@ -50,7 +55,8 @@ class Timer:
         outputs = outputs_of(self._candidate, shape, self._memory)
         tried = self._chain(shape, outputs, PROBING_CALLS, 1.0, found)
         typical_s = statistics.median(tried.elapsed_ns) / 1e9
-        calls = max(min(round(CHAIN_S[self._tier] / typical_s), MOST_CALLS), LEAST_CALLS)
+        least = STEADY_CALLS if typical_s < STEADY_S else LEAST_CALLS
+        calls = max(min(round(CHAIN_S[self._tier] / typical_s), MOST_CALLS), least)
         share = self._share(shape, calls * CHAINS[self._tier])
         while not self._enough(found.chains):
             self._candidate.check_time()
@@ -84,20 +90,40 @@ class Timer:
         found: PacedSamples,
     ) -> Chain:
         """One chain on pools of its own; a ``share`` of its calls is verified."""
-        candidate, memory = self._candidate, self._memory
-        limit = candidate.task.limits.call_s
+        memory = self._memory
         with (
-            pools_of(candidate, shape, memory, calls) as pools,
+            self._room(),
+            pools_of(self._candidate, shape, memory, calls) as pools,
             slots_of(memory, outputs, calls) as slots,
         ):
-            self._session.setup(pools.params, limit)
-            pacing = Pacer(self._session, memory, pools, outputs, slots, limit)
-            chain = pacing.run(calls, lambda call: call == 0 or _by_chance(share))
+            chain = self._paced(pools, outputs, slots, calls, share)
             for kept in chain.kept:
                 handed = handed_over(memory, outputs, slots, kept)
-                verify(candidate, memory, pools, kept, handed)
+                verify(self._candidate, memory, pools, kept, handed)
             found.verified += len(chain.kept)
         return chain
+
+    def _paced(
+        self, pools: Pools, outputs: Sequence[Output], slots: Block, calls: int, share: float
+    ) -> Chain:
+        limit = self._candidate.task.limits.call_s
+        self._session.setup(pools.params, limit)
+        pacing = Pacer(self._session, self._memory, pools, outputs, slots, limit)
+        return pacing.run(calls, lambda call: call == 0 or _by_chance(share))
+
+    @contextmanager
+    def _room(self) -> Iterator[None]:
+        """Whose fault a full device is. Raises SubmissionFailed (``memory``), GraderVoid."""
+        try:
+            yield
+        except self._memory.full as error:
+            self._session.close()
+            if self._memory.has_room():
+                told = "it left no device memory for the inputs of timed calls"
+                raise SubmissionFailed(GradeResult.MEMORY, told) from error
+            raise GraderVoid(
+                f"the device's memory is too small, or others have it: {error}"
+            ) from error
 
     def _events(self, shape: Shape, found: PacedSamples) -> None:
         """Claims, until the median's interval is narrow."""
@@ -123,14 +149,17 @@ def time_paced(candidate: Candidate, shapes: Sequence[Shape], tier: str) -> list
     Our own worker is measured when the candidate's processes are gone and can disturb nothing.
     """
     order = secrets.SystemRandom().sample(shapes, len(shapes))
-    with _on_own_core():
-        with candidate.session() as session:
-            timer = Timer(candidate, session, tier)
-            found = {shape.name: timer.time(shape) for shape in order}
-        with own_session(candidate) as trusted:
-            for shape in order:
-                samples = found[shape.name]
-                samples.trusted = own_figures(candidate, trusted, shape, samples.certified_ms)
+    try:
+        with _on_own_core():
+            with candidate.session() as session:
+                timer = Timer(candidate, session, tier)
+                found = {shape.name: timer.time(shape) for shape in order}
+            with own_session(candidate) as own:
+                for shape in order:
+                    samples = found[shape.name]
+                    samples.trusted = own_figures(candidate, own, shape, samples.certified_ms)
+    finally:
+        memory_of(candidate.device).give_back()
     return [found[shape.name] for shape in shapes]
 
 

@@ -179,8 +179,12 @@ class Pace:
         worker, page = self._worker, self._page
         inputs = self._inputs(page[BEGIN : BEGIN + 16])
         result = worker.adapter.run(worker.entries, worker.state, inputs)
-        checked = self._side.checked
-        self._values = [checked(name, result[name], *form) for name, *form in self._outputs]
+        checked, leaf = self._side.checked, worker.leaf
+        plain = type(result) is dict  # most are, and paths take a microsecond
+        self._values = [
+            checked(name, result[name] if plain and name in result else leaf(result, name), *form)
+            for name, *form in self._outputs
+        ]
         self._side.commit(self._values, (page[KEY], page[KEY + 1]), number)
 
     def close(self) -> None:

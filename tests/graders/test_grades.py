@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from graders import machine, pipeline
+from graders import machine, performance
 from graders.base import GradeRequest
 from graders.errors import GraderVoid
 from graders.pipeline import RefereeGrader
@@ -230,7 +230,7 @@ def test_bench_times_every_scored_shape(task):
 @pytest.mark.parametrize("mode", ["in_run", "isolated"])
 def test_a_core_that_others_took_spoils_isolated_figures_only(mode, grade, monkeypatch):
     for limit in ("CONTENDED", "SPOILT"):
-        monkeypatch.setattr(pipeline, limit, -1.0)  # less than nothing is taken on any machine
+        monkeypatch.setattr(performance, limit, -1.0)  # less than nothing is taken on any machine
     found = grade("oracle", mode=mode, correctness_only=False)
     if mode == "isolated":
         assert found.result == "void" and found.reason.startswith("contention: ")

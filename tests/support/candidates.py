@@ -8,9 +8,9 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 
 from tasks.case import Arrays, Case
+from tasks.impostors import accepts
 from tasks.loader import execute
 from tasks.spec import Task
-from tasks.impostors import accepts
 
 
 def entries(task: Task, source: str) -> SimpleNamespace:

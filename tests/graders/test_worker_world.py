@@ -5,13 +5,16 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from graders import launch, machine
+from graders import launch, machine, processes
 from graders.referee import WorkerSession
+from sandboxes import cgroup
+from sandboxes.cgroup import Cgroup
 
 ROOT = Path(__file__).parents[2]
 
@@ -178,3 +181,32 @@ def test_what_others_take_of_the_core_of_a_call_is_measured(tmp_path):
     elapsed = answer.elapsed_ns / 1e9
     assert answer.lost_s > 0.02 and answer.others_s > 0.02
     assert answer.lost_s < elapsed - 0.09  # what it computed itself is not lost
+
+
+@pytest.fixture
+def group():
+    """A cgroup without caps, for where controllers are not ours to hand out."""
+    mounted = cgroup._mount_point()
+    if mounted is None or not os.access(mounted, os.W_OK):
+        pytest.skip("no cgroup v2 hierarchy that we may write to")
+    path = mounted / f"kernel-orchestrator-test-{uuid.uuid4().hex}"
+    try:
+        path.mkdir()
+    except OSError as error:
+        pytest.skip(f"no group can be made in {mounted}: {error}")
+    yield Cgroup(path)
+    Cgroup(path).remove()
+
+
+@pytest.mark.parametrize("isolation", ["bubblewrap", "process"])
+def test_all_of_a_worker_is_in_its_group_and_ends_with_it(isolation, group, tmp_path, monkeypatch):
+    monkeypatch.setattr("sandboxes.cgroup.make", lambda name, limits: group)
+    (tmp_path / "adapter.py").write_text(BUSY)
+    with (
+        launch.world(tmp_path / "adapter.py", None, isolation) as place,
+        WorkerSession(place, 1 << 30) as session,
+    ):
+        session.build(None, ("x",), "cpu", 10)
+        inside = {int(pid) for pid in group.procs.read_text().split()}
+        assert inside == set(processes.below(session._root)) and session.pid in inside
+    assert not group.path.exists()

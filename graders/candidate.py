@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from graders import launch
+from graders import launch, tensors
 from graders.base import GradeRequest
 from graders.buffers import room_for
 from graders.builds import Built, packed
@@ -93,15 +93,31 @@ class Candidate:
         return session
 
     def draw(self, shape: Shape, seed: str | int) -> Draw:
-        """Inputs of a shape from a seed; a text is one that nobody can guess."""
+        """Inputs of a shape from a seed, on the host; a text is one that nobody can guess.
+
+        A plan replays on the same kind of device only: each has a generator of its own.
+        """
         drawn = number(seed) if isinstance(seed, str) else seed
-        made = self.reference.make_inputs({**shape.dims, "dtype": shape.dtype}, drawn)
-        return Draw(made["params"], made["calls"])
+        sized, make = {**shape.dims, "dtype": shape.dtype}, self.reference.make_inputs
+        if not tensors.works_on(self.reference, self.device):
+            made = make(sized, drawn)
+            return Draw(made["params"], made["calls"])
+        made = make(sized, drawn, device="cuda")
+        return Draw(made["params"], [_each(tensors.to_host, call) for call in made["calls"]])
 
     def expected(self, draw: Draw) -> Sequence[Arrays]:
-        """The reference's outputs, from the referee's own copy of the inputs."""
-        outputs: Sequence[Arrays] = self.reference.reference(dict(draw.params), list(draw.calls))
-        return outputs
+        """The reference's outputs, from the referee's own copy of the inputs.
+
+        On a GPU it works there where it can; tensors in give tensors out.
+        """
+        params, calls = dict(draw.params), list(draw.calls)
+        if not tensors.works_on(self.reference, self.device):
+            outputs: Sequence[Arrays] = self.reference.reference(params, calls)
+            return outputs
+        found = self.reference.reference(params, [_each(tensors.to_device, c) for c in calls])
+        if all(tensors.is_tensor(array) for array in calls[0].values()):
+            return list(found)
+        return [_each(tensors.to_host, outputs) for outputs in found]
 
     def check_time(self) -> None:
         """Raises SubmissionFailed when the grade's whole time is spent."""
@@ -147,6 +163,10 @@ def _no_entry(request: GradeRequest) -> str:
         return f"{interface.file} is no Python that can be parsed"
     wanted = ", ".join(f"`{entry.name}`" for entry in interface.entries if not entry.optional)
     return f"no file offers {wanted}; the prompt asks for them in {interface.file}"
+
+
+def _each(change: Callable[[Any], Any], arrays: Arrays) -> Arrays:
+    return {name: change(array) for name, array in arrays.items()}
 
 
 def number(seed: str) -> int:

@@ -56,9 +56,8 @@ class Bounds:
 def bounds(task: Task, case: Case | None, wanted: np.ndarray, leaf: str = "") -> Bounds:
     """The case's own bounds where it states them, else the task's for this leaf's dtype."""
     kind = task.interface.raw_outputs.get(leaf, str(wanted.dtype))
-    declared = task.tolerance.get(kind)
-    atol, rtol = (declared.atol, declared.rtol) if declared else (0.0, 0.0)
-    ratio = task.gate.rms_ratio.get(kind) if wanted.size >= GATED_FROM else None
+    declared = stated(task, kind, wanted.size)
+    atol, rtol, ratio = declared.atol, declared.rtol, declared.rms_ratio
     if case is not None:
         atol = atol if case.atol is None else case.atol
         rtol = rtol if case.rtol is None else case.rtol
@@ -69,6 +68,13 @@ def bounds(task: Task, case: Case | None, wanted: np.ndarray, leaf: str = "") ->
             norm = _rms(_plain(wanted, task.interface.raw_outputs.get(leaf)))
             ratio = ratio + NOISE * rms / norm if norm else None
     return Bounds(atol, rtol, ratio)
+
+
+def stated(task: Task, kind: str, size: int) -> Bounds:
+    """What the task states for a dtype by its name, and for so many elements."""
+    declared = task.tolerance.get(kind)
+    atol, rtol = (declared.atol, declared.rtol) if declared else (0.0, 0.0)
+    return Bounds(atol, rtol, task.gate.rms_ratio.get(kind) if size >= GATED_FROM else None)
 
 
 def compare_all(

@@ -234,9 +234,9 @@ def slots_of(memory: Memory, outputs: Sequence[Output], calls: int) -> Iterator[
         slots.release()
 
 
-def outputs_of(candidate: Candidate, shape: Shape, memory: Memory) -> list[Output]:
+def outputs_of(candidate: Candidate, shape: Shape) -> list[Output]:
     """What outputs must be, from the reference on one draw."""
-    drawn = draws(candidate, shape, memory, 1)[0]
+    drawn = draws(candidate, shape, 1)[0]
     expected = candidate.expected(drawn)[0]
     return [
         Output(name, dtype_of(array), tuple(array.shape), int(array.nbytes))

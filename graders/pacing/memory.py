@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from graders import tensors
 from graders.buffers import Buffer
 from graders.worker import digests, pacer
 from graders.worker.device_memory import CudaError, DeviceBlock, Driver
@@ -169,9 +170,8 @@ class GpuMemory:
     is_device = True
 
     def __init__(self, uuid: str) -> None:
-        self.torch: Any = importlib.import_module("torch")
-        self.device = ordinal(self.torch, uuid)
-        self.torch.cuda.set_device(self.device)  # "cuda" in a reference means this one
+        self.torch: Any = tensors.torch()
+        self.device = tensors.use(uuid)
         self.torch.zeros(1, device="cuda")  # makes the context current
         found = self.torch.cuda.get_device_properties(self.device)
         self.capability = f"{found.major}{found.minor}"
@@ -217,14 +217,6 @@ class GpuMemory:
     def options(self) -> dict[str, Any]:
         """The digest kernel for the worker's driver to compile."""
         return {"ptx": compiled(self.capability)}
-
-
-def ordinal(torch: Any, uuid: str) -> int:
-    """The number of a GPU in this process. Raises ValueError."""
-    for number in range(torch.cuda.device_count()):
-        if str(torch.cuda.get_device_properties(number).uuid) in uuid:
-            return number
-    raise ValueError(f"no GPU {uuid} can be used by this process; see CUDA_VISIBLE_DEVICES")
 
 
 @cache

@@ -39,7 +39,7 @@ def own_figures(
 ) -> list[Trusted]:
     """What our own worker takes, as long as the candidate. Raises GraderVoid."""
     memory = memory_of(candidate.device)
-    outputs = outputs_of(candidate, shape, memory)
+    outputs = outputs_of(candidate, shape)
     with (
         pools_of(candidate, shape, memory, 1) as pools,
         slots_of(memory, outputs, 1) as slots,

@@ -9,7 +9,6 @@ has a structure) are dealt whole, one of several sets.
 A pool is new for each chain, and no worker can read it before the chain begins.
 """
 
-import inspect
 import math
 import secrets
 import time
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from graders import tensors
 from graders.candidate import Candidate, Draw, number
 from graders.pacing.memory import Block, Memory
 from tasks.spec import Shape
@@ -85,11 +85,11 @@ class Pools:
             pool.block.release()
 
 
-def draws(candidate: Candidate, shape: Shape, memory: Memory, count: int) -> list[Draw]:
+def draws(candidate: Candidate, shape: Shape, count: int) -> list[Draw]:
     """Nominal draws from secret seeds; on the device where the task's reference can."""
     make = candidate.reference.make_inputs
     sized = {**shape.dims, "dtype": shape.dtype}
-    on_device = memory.is_device and "device" in inspect.signature(make).parameters
+    on_device = tensors.works_on(candidate.reference, candidate.device)
     found: list[Draw] = []
     started = time.monotonic()
     while len(found) < count and (on_device or not found or time.monotonic() - started < DRAWING_S):
@@ -101,14 +101,14 @@ def draws(candidate: Candidate, shape: Shape, memory: Memory, count: int) -> lis
 
 def make_pools(candidate: Candidate, shape: Shape, memory: Memory, calls: int) -> Pools:
     """Fresh pools for a chain of so many calls."""
-    first = draws(candidate, shape, memory, 1)[0]
+    first = draws(candidate, shape, 1)[0]
     sizes = {name: _bytes(array) for name, array in first.calls[0].items()}
     budget = min(calls * sum(sizes.values()), MOST_BYTES)
     wanted = {
         name: max(memory.cold_bytes, budget * n // sum(sizes.values())) for name, n in sizes.items()
     }
     count = max(-(-wanted[name] // max(size, 1)) for name, size in sizes.items())
-    drawn = [first, *draws(candidate, shape, memory, min(count, 4 * calls) - 1)]
+    drawn = [first, *draws(candidate, shape, min(count, 4 * calls) - 1)]
     dealt = frozenset(n for n, a in first.calls[0].items() if is_dealt(candidate, n, a))
     pools = tuple(
         _dealt(name, drawn, memory) if name in dealt else _pooled(name, drawn, memory, wanted[name])

@@ -52,7 +52,7 @@ class Timer:
         """One shape. Raises SubmissionFailed, GraderVoid."""
         started = time.monotonic()
         found = PacedSamples(shape.name)
-        outputs = outputs_of(self._candidate, shape, self._memory)
+        outputs = outputs_of(self._candidate, shape)
         tried = self._chain(shape, outputs, PROBING_CALLS, 1.0, found)
         typical_s = statistics.median(tried.elapsed_ns) / 1e9
         least = STEADY_CALLS if typical_s < STEADY_S else LEAST_CALLS

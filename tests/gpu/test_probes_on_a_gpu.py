@@ -127,6 +127,7 @@ if "side" not in kept: kept["side"] = torch.cuda.Stream()
 mean, largest = torch.zeros((2, len(x)), device="cuda")
 kept["side"].wait_stream(torch.cuda.current_stream())
 with torch.cuda.stream(kept["side"]):
+    torch.cuda._sleep(40_000_000)
     mean.copy_(x.mean(dim=1))
     largest.copy_(x.max(dim=1).values)
 return mean, largest
@@ -163,7 +164,7 @@ def test_a_probe_fails_the_submission_that_it_is_there_for_on_a_gpu(probed, chec
     [
         ("pair = computed(x)\nx[0, 0] += 1\nreturn pair", "input `x` was changed"),
         ("pair = computed(x)\nx.data.zero_()\nreturn pair", "input `x` was changed"),
-        ("x[:, 0] = x.max(dim=1).values\nreturn x.mean(dim=1), x[:, 0]", "changed"),
+        ("mean, x[:, 0] = computed(x)\nreturn mean, x[:, 0]", "changed"),
         ("return x.mean(dim=1), x[:, x.max(dim=1).values.long()[0] * 0]", "1"),
         ("mean, largest = computed(x)\nreturn mean.double(), largest", "float64"),
     ],

@@ -22,6 +22,7 @@ from sandboxes.base import Limits
 from tasks.loader import read_task
 from tasks.spec import Task
 from transcripts.records import Grade
+from transcripts.words import GradeResult
 
 LIBRARY = Path(__file__).parents[1] / "graders" / "library"
 LIMITS = {"build_s": 3.0, "call_s": 1.0, "total_s": 20.0}
@@ -81,9 +82,12 @@ class Zoo:
         task = self.task.model_copy(update={"limits": limits})
         return self._graded(task, self._written(attack.files), attack.options)
 
-    def honest(self) -> Grade:
-        """The grade of the oracle, now."""
-        return self._graded(self.task, self.task.folder / "submissions" / "oracle", {})
+    def honest(self, *, whole: bool = True) -> GradeResult:
+        """What the oracle gets now; with its probes, if ``whole``, else in its calls only."""
+        folder = self.task.folder / "submissions" / "oracle"
+        if whole:
+            return self._graded(self.task, folder, {}).result
+        return RefereeGrader().check(GradeRequest(self.task, folder, device=self.device)).result
 
     def left(self, before: Traces) -> dict[str, object]:
         """What is there that was not; after a moment, for what is just leaving."""

@@ -10,6 +10,10 @@ from hostile.base import Attack
 SLACK_S = 15.0
 """Seconds beyond its limit that a grade may take: workers start, and the machine is shared."""
 
+UNHARMED = ("pass", "wrong", "nan", "import", "forbidden", "build")
+"""Words of grades whose workers served to the end. A whole grade of the oracle takes three times as
+long as its calls alone, and follows soon: one process grades all of these, one after the other."""
+
 
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=lambda attack: attack.name)
 def test_an_attack_ends_in_its_word_and_leaves_nothing(attack: Attack, zoo) -> None:
@@ -23,7 +27,7 @@ def test_an_attack_ends_in_its_word_and_leaves_nothing(attack: Attack, zoo) -> N
     assert not attack.finding or attack.finding in failed(found)
     assert "\x1b" not in found.message and found.model_dump_json().encode()
     assert ours.left(before) == {}
-    assert ours.honest().result == "pass"
+    assert ours.honest(whole=found.result not in UNHARMED) == "pass"
     assert ours.left(before) == {}
 
 

@@ -90,7 +90,8 @@ def send_question(
     try:
         sock.settimeout(None if deadline is None else max(deadline - time.monotonic(), 0.001))
         sent = sock.sendmsg([frame], rights)
-        sock.sendall(frame[sent:])
+        if sent < len(frame):  # an empty `send` fails when the other side has shut down since
+            sock.sendall(frame[sent:])
     except TimeoutError as error:
         raise WireBroken("timeout", "it does not read what it is asked") from error
     except OSError as error:

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from graders.referee import WorkerSession
 from graders.surroundings import GPU_PACKAGES
 from tasks.loader import load_reference
 from tasks.spec import Shape, Task
+from tasks.tensors import Reference
 from transcripts.words import GradeResult
 
 Arrays = Mapping[str, np.ndarray]
@@ -41,7 +41,7 @@ class Candidate:
     """What every phase needs. ``deadline`` (monotonic) bounds the whole grade."""
 
     task: Task
-    reference: ModuleType
+    reference: Reference
     place: World
     entry: Entry
     device: str
@@ -84,7 +84,7 @@ class Candidate:
                 interface.outputs,
                 self.device,
                 limits.build_s,
-                interface.written,
+                interface,
                 self.built.fds,
             )
         except BaseException:
@@ -114,7 +114,8 @@ class Candidate:
         if not tensors.works_on(self.reference, self.device):
             outputs: Sequence[Arrays] = self.reference.reference(params, calls)
             return outputs
-        found = self.reference.reference(params, [_each(tensors.to_device, c) for c in calls])
+        on_device = [_each(tensors.to_device, call) for call in calls]
+        found = self.reference.reference(params, on_device)
         if all(tensors.is_tensor(array) for array in calls[0].values()):
             return list(found)
         return [_each(tensors.to_host, outputs) for outputs in found]
@@ -135,7 +136,7 @@ def candidate_of(request: GradeRequest) -> Iterator[Candidate]:
     reference = load_reference(task)
     adapter = task.folder / "public" / "adapter.py"
     packages = task.allowed_packages
-    if request.device != "cpu":
+    if request.device != "cpu" or task.interface.framework == "torch":
         packages = tuple(dict.fromkeys((*packages, *GPU_PACKAGES)))
     deadline = time.monotonic() + task.limits.total_s
     with launch.world(adapter, request.submission, request.isolation, packages) as place:

@@ -69,9 +69,9 @@ def _disarmed(candidate: Candidate) -> WorkerSession:
     )
     try:
         session.ask({"op": "profile", "noop": "arm"}, ARM_S)
-        outputs, written = task.interface.outputs, task.interface.written
-        pack = candidate.built.fds
-        session.build(candidate.entry, outputs, candidate.device, limits.build_s, written, pack)
+        outputs, pack = task.interface.outputs, candidate.built.fds
+        args = (candidate.entry, outputs, candidate.device, limits.build_s, task.interface, pack)
+        session.build(*args)
     except BaseException:
         session.close()
         raise

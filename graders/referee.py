@@ -19,7 +19,9 @@ from graders.entry import Entry
 from graders.errors import GraderVoid, SubmissionFailed
 from graders.holding import Holding
 from graders.launch import World
+from graders.weights import sent
 from graders.worker.wire import WireBroken
+from tasks.spec import Interface
 from transcripts.words import GradeResult
 
 START_S = 30.0
@@ -57,7 +59,8 @@ class WorkerSession:
         self._memory: CallMemory | None = None
         self._most_bytes, self._calls = memory_bytes, 0
         self.usable = True  # False once its answers can no longer be matched to questions
-        self._core = core if device == "cpu" else -1
+        self._core, self._device = core if device == "cpu" else -1, device
+        self._raw_weights: Mapping[str, str] = {}
         self.given_cores = processes.cores_for(device, core)
         self._channel = Channel()
         try:
@@ -82,24 +85,38 @@ class WorkerSession:
         outputs: tuple[str, ...],
         device: str,
         s: float,
-        written: Mapping[str, str] | None = None,
+        interface: Interface | None = None,
         pack: tuple[int, ...] = (),
     ) -> None:
-        """Import the submission. ``written``: outputs that are inputs after the call.
+        """Import the submission. ``interface`` says what its inputs and outputs are.
 
         ``pack`` is what compilers of its build have left, or nothing (``graders.builds``).
         """
         frame: dict[str, Any] = {"op": "build", "outputs": list(outputs), "file": ""}
-        frame |= {"written": dict(written or {}), "device": device, "names": {}, "absent": []}
+        frame |= {"device": device, "names": {}, "absent": []}
+        if interface is not None:
+            tensors = interface.framework == "torch"
+            frame |= {"written": dict(interface.written), "tensors": tensors}
+            frame |= {"raw": dict(interface.raw_inputs) if tensors else {}}
+            self._raw_weights = interface.raw_weights
         if entry is not None:
             file = launch.shown(self._place) / entry.file
             frame |= {"folder": str(file.parent), "file": str(file)}
             frame |= {"names": dict(entry.names), "absent": list(entry.absent)}
         self.ask(frame, s, pack)
 
-    def setup(self, params: Mapping[str, Any], s: float) -> None:
-        """Begin a new sequence of calls."""
-        self.ask({"op": "setup", "params": dict(params)}, s)
+    def setup(self, params: Mapping[str, Any], s: float, state: int = 0) -> None:
+        """Begin a new sequence of calls. Arrays under ``weights`` travel as memory, not as words.
+
+        ``state`` numbers states that are held beside each other, for paced calls.
+        """
+        plain = {name: value for name, value in params.items() if name != "weights"}
+        frame: dict[str, Any] = {"op": "setup", "params": plain, "state": state}
+        if "weights" not in params:
+            self.ask(frame, s)
+            return
+        with sent(params["weights"], self._raw_weights, self._device) as weights:
+            self.ask({**frame, **weights.described}, s, (weights.fd,))
 
     def overwrite(self, inputs: Mapping[str, np.ndarray], room: int) -> bool:
         """New content in the memory of the last call; False when it does not fit there."""

@@ -69,7 +69,7 @@ def environment(
     folders |= {name: f"{caches(scratch)}/{part}" for name, part in _CACHES.items()}
     fixed = {"PATH": toolchain.env["PATH"], "PYTHONPATH": site, "GRADING_MARK": mark}
     if device == "cpu":
-        return fixed | threads | folders
+        return fixed | threads | folders | {"TRITON_INTERPRET": "1"}
     cuda = {name: toolchain.env[name] for name in ("CUDA_HOME",) if name in toolchain.env}
     return fixed | threads | folders | cuda | {"CUDA_VISIBLE_DEVICES": device}
 

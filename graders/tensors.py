@@ -1,14 +1,14 @@
 """NumPy arrays and tensors of one GPU, for references that can work on the device.
 
 A task whose reference says ``ON_DEVICE = True`` draws with ``make_inputs(shape, seed, device)`` and
-takes CUDA tensors in ``reference``. NumPy has no bfloat16: such tensors are ``uint16`` bits there,
-and the reference takes either.
+takes CUDA tensors in ``reference``. What NumPy lacks is bits there, and the reference takes either.
 """
 
 import importlib
 from functools import cache
-from types import ModuleType
 from typing import Any
+
+from tasks.tensors import as_array
 
 
 def is_tensor(array: Any) -> bool:
@@ -17,11 +17,8 @@ def is_tensor(array: Any) -> bool:
 
 
 def to_host(array: Any) -> Any:
-    """A NumPy array of it; bfloat16 as its bits."""
-    if not is_tensor(array):
-        return array
-    narrow = str(array.dtype) == "torch.bfloat16"
-    return (array.view(torch().uint16) if narrow else array).cpu().numpy()
+    """A NumPy array of it; what NumPy lacks as its bits."""
+    return as_array(array) if is_tensor(array) else array
 
 
 def to_device(array: Any) -> Any:
@@ -32,7 +29,7 @@ def to_device(array: Any) -> Any:
     return held.to("cuda")
 
 
-def works_on(reference: ModuleType, device: str) -> bool:
+def works_on(reference: Any, device: str) -> bool:
     """Whether this reference does its work on that device, a GPU's UUID; it is then in use."""
     if device == "cpu" or not getattr(reference, "ON_DEVICE", False):
         return False

@@ -19,6 +19,7 @@ from tasks.case import Case
 from tasks.declaration import read_model, read_text
 from tasks.errors import BrokenTask, UnknownTask
 from tasks.spec import Rubric, Task, TaskPart
+from tasks.tensors import Reference, TensorReference
 
 LIBRARY = Path(__file__).parent / "library"
 _UNDIGESTED = ("submissions", "__pycache__")
@@ -94,9 +95,18 @@ def load_rubric(task: Task) -> Rubric:
     return read_model(task.folder / "sealed" / "rubric.toml", Rubric)
 
 
-def load_reference(task: Task) -> ModuleType:
-    """Execute ``public/reference.py``; a module with ``make_inputs`` and ``reference``."""
-    return execute(task, "public/reference.py", ("make_inputs", "reference"))
+def load_reference(task: Task) -> Reference:
+    """Execute ``public/reference.py``; what has ``make_inputs`` and ``reference``.
+
+    Raises BrokenTask.
+    """
+    module = execute(task, "public/reference.py", ("make_inputs", "reference"))
+    if task.interface.framework == "arrays":
+        return module
+    try:
+        return TensorReference(module, task.interface)
+    except ImportError as error:
+        raise BrokenTask(f"{task.name} needs torch: pip install torch ({error})") from error
 
 
 def load_cases(

@@ -14,7 +14,6 @@ rounding of the inputs makes of it is no fault of the submission (``noise`` of a
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
@@ -25,6 +24,7 @@ from tasks.loader import load_cases
 from tasks.patterns import ORDINARY, PATTERNS, Draws, Pattern
 from tasks.rawfloats import decoded, encoded, eps
 from tasks.spec import Shape, Sizes, Task
+from tasks.tensors import Reference
 
 LARGEST = 16.0  # times the largest magnitude of a draw, where the task names no limit
 EVERY_VIEW, EVERY_REPEAT = 4, 6  # one case in so many comes as views, or as A, B, A'
@@ -34,7 +34,7 @@ _TRIES = 50  # sizes drawn until the declared relations hold
 
 def all_cases(
     task: Task,
-    reference: ModuleType,
+    reference: Reference,
     seed: int,
     tier: str,
     device: Literal["cpu", "cuda"] = "cpu",
@@ -47,7 +47,7 @@ def all_cases(
 
 
 def generated(
-    task: Task, reference: ModuleType, seed: int, tier: str, hints: Sequence[float] = ()
+    task: Task, reference: Reference, seed: int, tier: str, hints: Sequence[float] = ()
 ) -> Iterator[Case]:
     """The generated cases of a plan; ``seed`` below 2**64, ``hints`` constants of the source."""
     names = [name for name in PATTERNS if name not in task.properties.leave_out]
@@ -62,7 +62,7 @@ class _Maker:
     """Makes one case."""
 
     def __init__(
-        self, task: Task, reference: ModuleType, draws: Draws, hints: Sequence[float]
+        self, task: Task, reference: Reference, draws: Draws, hints: Sequence[float]
     ) -> None:
         self._task, self._reference, self._draws, self._hints = task, reference, draws, hints
         self._raw: Mapping[str, str] = task.interface.raw_inputs

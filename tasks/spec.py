@@ -27,6 +27,9 @@ Signatures inside a task folder (plain Python and NumPy, no import of this produ
     cases(reference: module, seed: int, tier: str, device: str) -> Iterator[tasks.case.Case]
         # `device` is "cpu" or "cuda": a task may have cases for one of them only
 
+Weights are a dict of arrays under ``params["weights"]``; see ``tasks.tensors`` for tasks whose
+interface is torch's.
+
 NumPy has no bfloat16: such an array is its raw bits in ``uint16``, a CUDA tensor of that dtype in
 ``run``, and the adapter views it as what it is. ``float8_e4m3`` and ``float8_e5m2`` are ``uint8``
 in the same way. ``interface.raw_outputs`` and ``raw_inputs`` name such leaves, so that they are
@@ -100,7 +103,9 @@ class Interface(TaskPart):
     written: dict[str, str] = Field(default_factory=dict)  # output -> mutable input that holds it
     raw_outputs: dict[str, RawFloat] = Field(default_factory=dict)  # output -> what its bits are
     raw_inputs: dict[str, RawFloat] = Field(default_factory=dict)
+    raw_weights: dict[str, RawFloat] = Field(default_factory=dict)  # pattern of a weight's name
     dealt_inputs: tuple[str, ...] = ()  # float inputs with a structure that a window would cut
+    framework: Literal["arrays", "torch"] = "arrays"  # torch: tensors on a CPU too (tasks.tensors)
 
     @model_validator(mode="after")
     def _leaves_exist(self) -> Self:

@@ -9,7 +9,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,7 @@ from tasks.patterns import PATTERNS
 from tasks.properties import all_cases
 from tasks.rawfloats import BITS
 from tasks.spec import Rubric, Shape, Task
+from tasks.tensors import Reference
 
 _LEAST_PROPERTY_CASES = 20
 _LEAST_CHEATS = 4
@@ -170,7 +170,7 @@ def _reference(task: Task) -> Iterator[str]:
             )
 
 
-def _reference_on(task: Task, module: ModuleType, shape: Shape) -> Iterator[str]:
+def _reference_on(task: Task, module: Reference, shape: Shape) -> Iterator[str]:
     path = f"{task.folder / 'public/reference.py'}: shape {shape.name}"
     sized = {**shape.dims, "dtype": shape.dtype}
     problem, again, other = (module.make_inputs(dict(sized), seed) for seed in (1, 1, 2))

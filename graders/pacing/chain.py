@@ -50,6 +50,7 @@ class Kept:
     key: Key
     digest: Key
     place: int  # first byte in the slots
+    state: int
 
 
 @dataclass
@@ -149,7 +150,8 @@ class Pacer:
     def _call(self, frame: dict[str, Any], chain: Chain, call: int, keep: Chooser) -> None:
         begins, key = self._pools.choose(), (secrets.randbits(64), secrets.randbits(64))
         page, number = self._page, self._page.number + 1
-        page.write(pacer.CALL, key=key, begin=begins)
+        state = self._pools.choose_state()
+        page.write(pacer.CALL, key=key, begin=begins, state=[state])
         started = time.perf_counter_ns()
         page.words[pacer.GO] = page.number = number
         self._await(frame, pacer.DONE, number, self._limit_s)
@@ -163,7 +165,7 @@ class Pacer:
             number = self._go(pacer.KEEP)
             self._await(frame, pacer.DONE, number, self._limit_s)
             self._await(frame, pacer.READY, number + 1, self._limit_s)
-            chain.kept.append(Kept(call, tuple(begins), key, digest, self._place))
+            chain.kept.append(Kept(call, tuple(begins), key, digest, self._place, state))
             self._place += size
 
     def _go(self, command: int) -> int:

@@ -30,10 +30,12 @@ class Events:
         return self._ask(SPIN_CYCLES)
 
     def _ask(self, spin: int) -> list[float]:
+        calls = range(WARM_UP + A_TIME)
         frame = {
             "op": "events",
             "inputs": [pool.leaf for pool in self.pools.pools],
-            "begins": [self.pools.choose() for _ in range(WARM_UP + A_TIME)],
+            "begins": [self.pools.choose() for _ in calls],
+            "states": [self.pools.choose_state() for _ in calls],
             "warm_up": WARM_UP,
             "flush": self.flush,
             "spin": spin,

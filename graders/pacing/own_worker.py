@@ -41,7 +41,7 @@ def own_figures(
     memory = memory_of(candidate.device)
     outputs = outputs_of(candidate, shape)
     with (
-        pools_of(candidate, shape, memory, 1) as pools,
+        pools_of(candidate, shape, memory, 1, [{}]) as pools,
         slots_of(memory, outputs, 1) as slots,
     ):
         try:
@@ -77,11 +77,14 @@ class OwnWorker:
 
     def _figure(self, spin: int, wait: int) -> Trusted:
         self._set(spin, wait)
-        chains = tuple(self._chain() for _ in range(CHAINS))
+        pairs = [(self._chain(), self._events(spin)) for _ in range(CHAINS)]
+        chains, events = zip(*pairs, strict=True)
+        return Trusted(chains, events)
+
+    def _events(self, spin: int) -> tuple[float, ...]:
         if not self._memory.is_device:
-            return Trusted(chains, (max(spin, 1) / 1e6,))
-        events = Events(self._session, self._pools, self._memory.cold_bytes)
-        return Trusted(chains, tuple(events.idle()))
+            return (max(spin, 1) / 1e6,)
+        return tuple(Events(self._session, self._pools, self._memory.cold_bytes).idle())
 
     def _chain(self) -> Chain:
         args = (self._memory, self._pools, self._outputs, self._slots, LIMIT_S)

@@ -12,7 +12,7 @@ A pool is new for each chain, and no worker can read it before the chain begins.
 import math
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +28,7 @@ ALIGN = 256
 MOST_BYTES = 6 << 30  # of all pools of a chain together
 DRAWING_S = 0.4  # for draws on the host, beyond the first
 MOST_DEALT = 64
+MOST_STATES = 12
 
 
 @dataclass(frozen=True)
@@ -56,13 +57,21 @@ class Pool:
         return self.block.array(self.dtype)[begin : begin + size].reshape(self.shape)
 
 
+States = Sequence[Mapping[str, Any]]
+"""Params of setups beside each other; they differ in their weights."""
+
+
 @dataclass(frozen=True)
 class Pools:
-    """All inputs of a shape. ``params`` go to ``setup``; ``dealt`` name the inputs dealt whole."""
+    """All inputs of a shape; ``dealt`` names those dealt whole. Each call has one of ``states``."""
 
-    params: Mapping[str, Any]
+    states: States
     pools: tuple[Pool, ...]
     dealt: frozenset[str]
+
+    def choose_state(self) -> int:
+        """The state of one call."""
+        return secrets.randbelow(len(self.states))
 
     def choose(self) -> list[int]:
         """Where the inputs of one call begin; whole sets are dealt together."""
@@ -86,20 +95,44 @@ class Pools:
 
 
 def draws(candidate: Candidate, shape: Shape, count: int) -> list[Draw]:
-    """Nominal draws from secret seeds; on the device where the task's reference can."""
-    make = candidate.reference.make_inputs
-    sized = {**shape.dims, "dtype": shape.dtype}
-    on_device = tensors.works_on(candidate.reference, candidate.device)
+    """Nominal draws from secret seeds, without weights; on the device where the reference can."""
+    made = _maker(candidate, shape)
     found: list[Draw] = []
     started = time.monotonic()
+    on_device = tensors.works_on(candidate.reference, candidate.device)
     while len(found) < count and (on_device or not found or time.monotonic() - started < DRAWING_S):
-        seed = number(secrets.token_hex(16))
-        made = make(sized, seed, device="cuda") if on_device else make(sized, seed)
-        found.append(Draw(made["params"], made["calls"]))
+        found.append(made(number(secrets.token_hex(16))))
     return found
 
 
-def make_pools(candidate: Candidate, shape: Shape, memory: Memory, calls: int) -> Pools:
+def _maker(candidate: Candidate, shape: Shape) -> Callable[[int], Draw]:
+    reference: Any = candidate.reference
+    sized = {**shape.dims, "dtype": shape.dtype}
+    on_device = tensors.works_on(reference, candidate.device)
+    make = getattr(reference, "make_calls", reference.make_inputs)
+
+    def draw(seed: int) -> Draw:
+        made = make(sized, seed, "cuda") if on_device else make(sized, seed)
+        return Draw(made["params"], made["calls"])
+
+    return draw
+
+
+def states_of(candidate: Candidate, shape: Shape, memory: Memory) -> States:
+    """Params of as many setups as it takes for their weights to be in no cache."""
+    first = candidate.draw(shape, secrets.token_hex(16)).params
+    weights = first.get("weights")
+    if not weights:
+        return [first]
+    size = sum(_bytes(value) for value in weights.values())
+    count = min(max(-(-memory.cold_bytes // max(size, 1)), 1), MOST_STATES)
+    more = (candidate.draw(shape, secrets.token_hex(16)).params for _ in range(count - 1))
+    return [first, *more]
+
+
+def make_pools(
+    candidate: Candidate, shape: Shape, memory: Memory, calls: int, states: States
+) -> Pools:
     """Fresh pools for a chain of so many calls."""
     first = draws(candidate, shape, 1)[0]
     sizes = {name: _bytes(array) for name, array in first.calls[0].items()}
@@ -115,13 +148,15 @@ def make_pools(candidate: Candidate, shape: Shape, memory: Memory, calls: int) -
         for name in sizes
     )
     memory.settle()
-    return Pools(first.params, pools, dealt)
+    return Pools(states, pools, dealt)
 
 
 @contextmanager
-def pools_of(candidate: Candidate, shape: Shape, memory: Memory, calls: int) -> Iterator[Pools]:
+def pools_of(
+    candidate: Candidate, shape: Shape, memory: Memory, calls: int, states: States
+) -> Iterator[Pools]:
     """`make_pools`, given back at the end."""
-    pools = make_pools(candidate, shape, memory, calls)
+    pools = make_pools(candidate, shape, memory, calls, states)
     try:
         yield pools
     finally:

@@ -14,7 +14,7 @@ from graders.pacing import events
 from graders.pacing.chain import Chain, Output, Pacer, handed_over, outputs_of, slots_of
 from graders.pacing.memory import Block, Memory, memory_of
 from graders.pacing.own_worker import own_figures, own_session
-from graders.pacing.pools import Pools, pools_of
+from graders.pacing.pools import Pools, States, pools_of, states_of
 from graders.pacing.samples import PacedSamples
 from graders.pacing.verify import compares_on_device, verify
 from graders.referee import WorkerSession
@@ -47,12 +47,15 @@ class Timer:
     def __init__(self, candidate: Candidate, session: WorkerSession, tier: str) -> None:
         self._candidate, self._session, self._tier = candidate, session, tier
         self._memory: Memory = memory_of(candidate.device)
+        self._states: States = ()
 
     def time(self, shape: Shape) -> PacedSamples:
         """One shape. Raises SubmissionFailed, GraderVoid."""
         started = time.monotonic()
         found = PacedSamples(shape.name)
         outputs = outputs_of(self._candidate, shape)
+        with self._room():
+            self._set_up(shape)
         tried = self._chain(shape, outputs, PROBING_CALLS, 1.0, found)
         typical_s = statistics.median(tried.elapsed_ns) / 1e9
         least = STEADY_CALLS if typical_s < STEADY_S else LEAST_CALLS
@@ -65,6 +68,12 @@ class Timer:
             self._events(shape, found)
         found.seconds = time.monotonic() - started
         return found
+
+    def _set_up(self, shape: Shape) -> None:
+        """All states of a shape, beside each other."""
+        self._states = states_of(self._candidate, shape, self._memory)
+        for number, params in enumerate(self._states):
+            self._session.setup(params, self._candidate.task.limits.call_s, number)
 
     def _enough(self, chains: Sequence[Chain]) -> bool:
         if len(chains) < CHAINS[self._tier]:
@@ -93,7 +102,7 @@ class Timer:
         memory = self._memory
         with (
             self._room(),
-            pools_of(self._candidate, shape, memory, calls) as pools,
+            pools_of(self._candidate, shape, memory, calls, self._states) as pools,
             slots_of(memory, outputs, calls) as slots,
         ):
             chain = self._paced(pools, outputs, slots, calls, share)
@@ -107,7 +116,6 @@ class Timer:
         self, pools: Pools, outputs: Sequence[Output], slots: Block, calls: int, share: float
     ) -> Chain:
         limit = self._candidate.task.limits.call_s
-        self._session.setup(pools.params, limit)
         pacing = Pacer(self._session, self._memory, pools, outputs, slots, limit)
         return pacing.run(calls, lambda call: call == 0 or _by_chance(share))
 
@@ -127,8 +135,8 @@ class Timer:
 
     def _events(self, shape: Shape, found: PacedSamples) -> None:
         """Claims, until the median's interval is narrow."""
-        with pools_of(self._candidate, shape, self._memory, events.A_TIME) as pools:
-            self._session.setup(pools.params, events.ASKING_S)
+        many = self._memory, events.A_TIME, self._states
+        with pools_of(self._candidate, shape, *many) as pools:
             claims = events.Events(self._session, pools, self._memory.cold_bytes)
             while len(found.events_ms) < MOST_EVENTS and not _narrow(found.events_ms):
                 found.events_ms += claims.idle()

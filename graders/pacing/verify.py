@@ -20,7 +20,7 @@ def verify(candidate: Candidate, memory: Memory, pools: Pools, kept: Kept, outpu
     on_device = memory.is_device and compares_on_device(candidate)
     if memory.is_device and not on_device:
         inputs = {name: to_host(tensor) for name, tensor in inputs.items()}
-    expected = candidate.expected(Draw(pools.params, [inputs]))[0]
+    expected = candidate.expected(Draw(pools.states[kept.state], [inputs]))[0]
     for name, wanted in expected.items():
         if on_device and close_on_device(candidate, outputs[name], wanted):
             continue

@@ -68,10 +68,14 @@ class HostArrays:
     def __init__(self) -> None:
         self._given: dict[str, Any] = {}
 
-    def put(self, array: Any, key: str = "") -> Any:
+    def put(self, array: Any, key: str = "", _raw: str = "") -> Any:
         """The input as the submission gets it: the same object again for the same key."""
         self._given[key] = array
         return array
+
+    def own(self, array: Any, _raw: str) -> Any:
+        """A weight: a copy that outlives its mapping."""
+        return array.copy()
 
     def forget(self) -> None:
         """Let go of the inputs given so far, so that their objects can be used again."""
@@ -107,18 +111,19 @@ class HostArrays:
         """Nothing runs asynchronously."""
 
 
-class CudaArrays:
-    """GPU tasks: the same arrays as CUDA tensors."""
+class TensorArrays:
+    """Tasks whose interface is torch's: the same arrays as tensors, here on a CPU."""
 
-    device = "cuda"
+    device = "cpu"
 
     def __init__(self) -> None:
         self.torch = torch = importlib.import_module("torch")
         self._given: dict[str, tuple[Any, Any, Any]] = {}
         bits = {"bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
         self._bits = {getattr(torch, raw): getattr(torch, as_) for raw, as_ in bits.items()}
+        self._kinds = {"float8_e4m3": torch.float8_e4m3fn}  # the others are called alike
 
-    def put(self, array: Any, key: str = "") -> Any:
+    def put(self, array: Any, key: str = "", raw: str = "") -> Any:
         """Copy one input to the device; strides are kept.
 
         For the same key it is the same tensor again, overwritten in a way that leaves its address
@@ -132,10 +137,36 @@ class CudaArrays:
             held = torch.empty_strided(
                 host.shape, host.stride(), dtype=host.dtype, device=self.device
             )
-            ours = held.data  # over the same memory, whatever becomes of `held`
+            held = held.view(self._kind(raw)) if raw else held
+            ours = held.data.view(host.dtype)  # the same memory, whatever becomes of `held`
         ours.copy_(host)
         self._given[key] = (array, held, ours)
         return held
+
+    def _kind(self, raw: str) -> Any:
+        return self._kinds.get(raw) or getattr(self.torch, raw)
+
+    def own(self, array: Any, raw: str) -> Any:
+        """A weight: a copy of its real dtype that outlives its mapping."""
+        held = self.torch.from_numpy(array).to(self.device, copy=True)
+        return held.view(self._kind(raw)) if raw else held
+
+    def from_device(self, memory: Any, fd: int, frame: Any) -> dict[str, Any]:
+        """Weights in device memory of the referee's, as copies."""
+        torch = self.torch
+        torch.zeros(1, device=self.device)  # the context is current from here on
+        block = memory.Driver().imported(fd, frame["block"])
+        flat = torch.as_tensor(block, device=self.device)
+        found = {}
+        for leaf in frame["weights"]:
+            kind, size = getattr(torch, leaf["dtype"]), 1
+            for length in leaf["shape"]:
+                size *= length
+            part = flat[leaf["offset"] : leaf["offset"] + size * kind.itemsize]
+            found[leaf["name"]] = part.view(kind).view(leaf["shape"]).clone()
+        torch.cuda.synchronize()
+        block.release()
+        return found
 
     def forget(self) -> None:
         """Free the inputs given so far; the allocator hands their addresses out again."""
@@ -162,6 +193,22 @@ class CudaArrays:
             return False
         at = value.untyped_storage().data_ptr()
         return any(at == ours.untyped_storage().data_ptr() for _, _, ours in self._given.values())
+
+    def dirty(self, sizes: list[int], byte: int) -> None:
+        """Leave blocks of ``byte`` on the heap, which torch's CPU allocator shares with NumPy's."""
+        HostArrays.dirty(self, sizes, byte)  # type: ignore[arg-type]
+
+    def synchronise(self) -> None:
+        """Nothing runs asynchronously."""
+
+    def joined(self) -> None:
+        """Nothing runs asynchronously."""
+
+
+class CudaArrays(TensorArrays):
+    """GPU tasks: the same arrays as CUDA tensors."""
+
+    device = "cuda"
 
     def dirty(self, sizes: list[int], byte: int) -> None:
         """Fill what the caching allocator will hand out: it gives back what it held before."""

@@ -93,6 +93,8 @@ class Worker:
         self.adapter: Any = None
         self.entries: Any = None
         self.state: Any = None
+        self.states: list[Any] = []  # more than one only for paced calls
+        self.raw: dict[str, str] = {}  # of inputs: what their bits are
         self.arrays: Any = kinds.HostArrays()
         self.outputs: tuple[str, ...] = ()
         self.written: dict[str, str] = {}  # output -> the input that holds it after the call
@@ -134,6 +136,9 @@ class Worker:
             make_caches(self.caches, self.fds)
             if frame["device"] != "cpu":
                 self.arrays = self.kinds.CudaArrays()
+            elif frame.get("tensors"):
+                self.arrays = self.kinds.TensorArrays()
+            self.raw = frame.get("raw", {})
             self.adapter = beside("adapter")
             found: dict[str, Any] = {}
             if frame["file"]:
@@ -149,13 +154,32 @@ class Worker:
 
     def setup(self, frame: Frame) -> Frame:
         """Make the state of a new sequence of calls."""
+        number = frame.get("state", 0)
         self.state = None
+        self.states = self.states[:number]
+        params = frame["params"]
         try:
-            self.state = self.adapter.setup(self.entries, frame["params"])
+            if "weights" in frame:
+                params["weights"] = self._weights(frame)
+            self.state = self.adapter.setup(self.entries, params)
+            self.states.append(self.state)
             self.arrays.synchronise()
         except BaseException as error:
             raise Refused("setup", error) from error
         return {"ok": "setup"}
+
+    def _weights(self, frame: Frame) -> dict[str, Any]:
+        """Copies of the arrays of this setup, of their real dtypes."""
+        if "block" in frame:
+            found: dict[str, Any] = self.arrays.from_device(
+                beside("device_memory"), self.fds[0], frame
+            )
+            return found
+        held = mmap.mmap(self.fds[0], os.fstat(self.fds[0]).st_size)
+        return {
+            leaf["name"]: self.arrays.own(strided(held, leaf), leaf["raw"])
+            for leaf in frame["weights"]
+        }
 
     def call(self, frame: Frame) -> Frame:
         """Run one call and copy its outputs. Without descriptors the last mapping is used again."""
@@ -187,7 +211,7 @@ class Worker:
             assert self.maps is not None
             self.views[key] = strided(self.maps[0], leaf)
         self.keys[leaf["name"]] = key
-        return self.arrays.put(self.views[key], key)
+        return self.arrays.put(self.views[key], key, self.raw.get(leaf["name"], ""))
 
     def run(self, inputs: dict[str, Any], wait: Callable[[], None]) -> Any:
         """One call of the submission, and what the caller waits for then."""

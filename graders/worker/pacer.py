@@ -4,7 +4,8 @@ The page is host memory that both processes map, as 64-bit words. The referee wr
 this side the second; neither believes the other beyond that (``graders/pacing/chain.py`` says what
 the referee makes of it). A number that goes up by one is written last and opens a line::
 
-    GO    number, command, key (2), where each input begins (elements of its pool, 16), place
+    GO    number, command, key (2), where each input begins (elements of its pool, 16), place,
+          which of the states that were set up
     DONE  number, digest (2)          written by the digest kernel itself on a GPU
     READY number                      waiting for that command
 
@@ -19,7 +20,7 @@ import sys
 from typing import Any
 
 GO, DONE, READY = 0, 64, 128  # first word of each line
-COMMAND, KEY, BEGIN, PLACE = 1, 2, 4, 20
+COMMAND, KEY, BEGIN, PLACE, STATE = 1, 2, 4, 20, 21
 CALL, KEEP, END = 1, 2, 3
 PAGE_BYTES = 4096
 
@@ -178,7 +179,7 @@ class Pace:
     def _call(self, number: int) -> None:
         worker, page = self._worker, self._page
         inputs = self._inputs(page[BEGIN : BEGIN + 16])
-        result = worker.adapter.run(worker.entries, worker.state, inputs)
+        result = worker.adapter.run(worker.entries, worker.states[page[STATE]], inputs)
         checked, leaf = self._side.checked, worker.leaf
         plain = type(result) is dict  # most are, and paths take a microsecond
         self._values = [
@@ -251,13 +252,13 @@ def events(worker: Any, frame: Frame) -> Frame:
     found = []
     try:
         for number, begins in enumerate(frame["begins"]):
-            given = inputs(begins)
+            given, held = inputs(begins), worker.states[frame["states"][number]]
             cold.zero_()
             torch.cuda.synchronize()
             if frame["spin"]:
                 torch.cuda._sleep(frame["spin"])
             start.record()
-            worker.adapter.run(worker.entries, worker.state, given)
+            worker.adapter.run(worker.entries, held, given)
             end.record()
             torch.cuda.synchronize()
             if number >= frame["warm_up"]:

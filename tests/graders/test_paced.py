@@ -80,7 +80,7 @@ def test_honest_submissions_are_timed(name: str, submitted) -> None:
 
 def samples(chains: list[list[int]], events: list[float], own: list[int]) -> PacedSamples:
     made = [Chain(elapsed_ns=chain) for chain in chains]
-    trusted = Trusted((Chain(elapsed_ns=own),), (0.010,))
+    trusted = Trusted((Chain(elapsed_ns=own),), ((0.010,), (0.012, 0.013)))
     return PacedSamples("s", made, [trusted], events_ms=events)
 
 
@@ -123,7 +123,7 @@ def test_one_noisy_chain_moves_nothing() -> None:
 
 def test_our_own_worker_counts_with_what_leaves_the_candidate_least() -> None:
     found = samples([[100_000]], [], [30_000])
-    less = Trusted((Chain(elapsed_ns=[15_000]),), (0.010,))
+    less = Trusted((Chain(elapsed_ns=[15_000]),), ((0.010,),))
     both = dataclasses.replace(found, trusted=[*found.trusted, less])
     assert both.beside_ms == pytest.approx(0.005)
 

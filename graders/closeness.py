@@ -82,8 +82,9 @@ def compare_all(
     case: Case | None,
     outputs: Mapping[str, np.ndarray],
     expected: Mapping[str, np.ndarray],
+    inputs: Mapping[str, np.ndarray],
 ) -> list[Closeness]:
-    """Compare the relevant leaves of one call; a missing one is wrong."""
+    """Compare the relevant leaves of one call with these inputs; a missing one is wrong."""
     found = []
     for name, wanted in expected.items():
         if case is not None and case.relevant and name not in case.relevant:
@@ -93,7 +94,12 @@ def compare_all(
         else:
             limits = bounds(task, case, wanted, name)
             raw = task.interface.raw_outputs.get(name)
-            found.append(compare(name, outputs[name], wanted, limits, raw))
+            out, into = outputs[name], task.interface.points_into.get(name)
+            found.append(
+                compare_places(name, out, wanted, inputs[into])
+                if into
+                else compare(name, out, wanted, limits, raw)
+            )
     return found
 
 
@@ -115,6 +121,25 @@ def compare(
     if stray.any():
         return _stray(leaf, out, ref, stray)
     return _within(leaf, out, ref, finite, limits)
+
+
+def compare_places(leaf: str, out: np.ndarray, ref: np.ndarray, into: np.ndarray) -> Closeness:
+    """Compare indices by what they point at along ``into``'s last axis; a row's are distinct."""
+    if out.dtype != ref.dtype or out.shape != ref.shape:
+        told = f"{out.dtype} {list(out.shape)} where {ref.dtype} {list(ref.shape)} is asked for"
+        return Closeness(leaf, GradeResult.WRONG, told, bad_elements=ref.size)
+    outside = (out < 0) | (out >= into.shape[-1])
+    if outside.any():
+        where = _index(outside)
+        told = f"{out[where]} is no place in a row of {into.shape[-1]}"
+        count = int(outside.sum())
+        return Closeness(leaf, GradeResult.WRONG, told, bad_elements=count, worst_index=where)
+    ordered = np.sort(out, axis=-1)
+    if (ordered[..., 1:] == ordered[..., :-1]).any():
+        return Closeness(leaf, GradeResult.WRONG, "a place comes twice in a row", bad_elements=1)
+    return _exact(
+        leaf, np.take_along_axis(into, out, axis=-1), np.take_along_axis(into, ref, axis=-1)
+    )
 
 
 def _plain(values: np.ndarray, raw: str | None) -> np.ndarray:

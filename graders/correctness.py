@@ -152,7 +152,7 @@ def run_case(session: WorkerSession, candidate: Candidate, case: Case) -> CaseRu
             session.setup(case.params, limit)
         answer = session.go(CallMemory(inputs, room_for(wanted)), limit, {"watch": True})
         hygiene += unclean(session, candidate, inputs, answer)
-        for close in compare_all(candidate.task, case, answer.outputs, wanted):
+        for close in compare_all(candidate.task, case, answer.outputs, wanted, inputs):
             worst = close if worst is None or _worse(close, worst) else worst
     word = worst.word if worst is not None else GradeResult.PASS
     detail = f"{worst.leaf}: {worst.detail}" if worst is not None and worst.detail else ""

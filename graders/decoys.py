@@ -86,7 +86,7 @@ def _wrong(session: WorkerSession, candidate: Candidate, draw: Draw) -> str:
         session.setup(draw.params, limits.build_s)
         for inputs, wanted in [*zip(draw.calls, expected, strict=True)][:MAX_CALLS]:
             answer = session.call(inputs, room_for(wanted), limits.build_s)
-            for close in compare_all(candidate.task, None, answer.outputs, wanted):
+            for close in compare_all(candidate.task, None, answer.outputs, wanted, inputs):
                 if not close.passed:
                     return f"{close.leaf}: {close.detail}"[:300]
     except SubmissionFailed as failure:

@@ -38,7 +38,9 @@ def examine_files(
     """`examine`, of an import closure that has been read, and of the C++ files beside it."""
     refuse_forbidden(task, files)
     authored = authored_of(files, native)
-    spoken = _language(files, device, authored)
+    # On a CPU a task of tensors is rehearsed, its kernels through Triton's interpreter.
+    runs_as = "cuda" if task.interface.framework == "torch" else device
+    spoken = _language(files, runs_as, authored)
     if device == "cpu" or authored.kinds.isdisjoint(task.languages):
         refuse_language(task, spoken)
     return spoken

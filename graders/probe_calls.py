@@ -77,8 +77,9 @@ class ProbeCalls:
 
     def wrong(self, known: Known, answers: Sequence[Answer]) -> str:
         """What is wrong with the answers; empty when nothing is."""
-        for n, (answer, wanted) in enumerate(zip(answers, known.expected, strict=True)):
-            for close in compare_all(self.candidate.task, None, answer.outputs, wanted):
+        triples = zip(answers, known.expected, known.draw.calls, strict=True)
+        for n, (answer, wanted, inputs) in enumerate(triples):
+            for close in compare_all(self.candidate.task, None, answer.outputs, wanted, inputs):
                 if not close.passed:
                     return f"call {n}: {close.leaf}: {close.detail}"
         return ""

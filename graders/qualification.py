@@ -170,7 +170,7 @@ def _call(candidate: Candidate, session: WorkerSession, seed: int) -> float:
     answer = session.call(draw.calls[0], room_for(wanted), task.limits.call_s)
     outputs = dict(answer.outputs)
     taken = float(outputs.pop("milliseconds"))
-    for close in compare_all(task, None, outputs, {"y": wanted["y"]}):
+    for close in compare_all(task, None, outputs, {"y": wanted["y"]}, draw.calls[0]):
         if not close.passed:
             raise SubmissionFailed(close.word, f"{close.leaf}: {close.detail}")
     if not 0 < taken < math.inf:

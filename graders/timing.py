@@ -244,8 +244,8 @@ def verify(
     candidate: Candidate, draw: Draw, outputs: Sequence[Arrays], expected: Sequence[Arrays]
 ) -> None:
     """Compare the outputs of timed calls. Raises SubmissionFailed."""
-    for n, (out, wanted) in enumerate(zip(outputs, expected, strict=True)):
-        for close in compare_all(candidate.task, None, out, wanted):
+    for n, (out, wanted, inputs) in enumerate(zip(outputs, expected, draw.calls, strict=True)):
+        for close in compare_all(candidate.task, None, out, wanted, inputs):
             if not close.passed:
                 told = f"timed call {n} of {len(draw.calls)}: {close.leaf}: {close.detail}"
                 raise SubmissionFailed(close.word, told)

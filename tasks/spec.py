@@ -105,6 +105,9 @@ class Interface(TaskPart):
     raw_inputs: dict[str, RawFloat] = Field(default_factory=dict)
     raw_weights: dict[str, RawFloat] = Field(default_factory=dict)  # pattern of a weight's name
     dealt_inputs: tuple[str, ...] = ()  # float inputs with a structure that a window would cut
+    points_into: dict[str, str] = Field(default_factory=dict)
+    """Integer output -> the input along whose last axis it points. Ties make several answers
+    right: what is pointed at must equal what the reference points at, each place once a row."""
     framework: Literal["arrays", "torch"] = "arrays"  # torch: tensors on a CPU too (tasks.tensors)
 
     @model_validator(mode="after")

@@ -47,7 +47,7 @@ class DeviceState:
             while time.perf_counter_ns() < until:
                 pass
         if self._spin:
-            self._sleep(self._spin)
+            self._sleep(self._spin)  # type: ignore[no-untyped-call,unused-ignore]
         for output in self._outputs.values():
             output.zero_()
         return self._outputs

@@ -21,11 +21,15 @@ def verify(candidate: Candidate, memory: Memory, pools: Pools, kept: Kept, outpu
     if memory.is_device and not on_device:
         inputs = {name: to_host(tensor) for name, tensor in inputs.items()}
     expected = candidate.expected(Draw(pools.states[kept.state], [inputs]))[0]
+
+    def host_inputs() -> Arrays:
+        return {name: to_host(value) for name, value in inputs.items()}
+
     for name, wanted in expected.items():
         if on_device and close_on_device(candidate, outputs[name], wanted):
             continue
         given, right = {name: to_host(outputs[name])}, {name: to_host(wanted)}
-        (close,) = compare_all(candidate.task, None, given, right)
+        (close,) = compare_all(candidate.task, None, given, right, host_inputs())
         if not close.passed:
             told = f"paced call {kept.call}: {close.leaf}: {close.detail}"
             raise SubmissionFailed(close.word, told)

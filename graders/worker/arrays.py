@@ -65,6 +65,8 @@ def _blocks(sizes: list[int]) -> list[int]:
 class HostArrays:
     """CPU tasks: inputs are views of the mapping, outputs anything NumPy can read."""
 
+    device = "cpu"
+
     def __init__(self) -> None:
         self._given: dict[str, Any] = {}
 

@@ -149,7 +149,7 @@ class Pace:
         self._worker = worker
         self._mapped = mmap.mmap(page, PAGE_BYTES)
         self._page = memoryview(self._mapped).cast("Q")
-        self._side: Any = (OnDevice if hasattr(worker.arrays, "torch") else OnHost)(
+        self._side: Any = (OnDevice if worker.arrays.device == "cuda" else OnHost)(
             worker, frame, self._mapped
         )
         self._inputs = Windows(self._side, frame, pools)

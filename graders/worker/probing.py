@@ -45,9 +45,9 @@ def _occupy(worker: Any) -> None:
     Copies have engines of their own and do not queue behind it; kernels do, whichever stream they
     are on, and a stream that is waited for is waited for.
     """
-    torch = getattr(worker.arrays, "torch", None)
-    if torch is None:
+    if worker.arrays.device == "cpu":
         return
+    torch = worker.arrays.torch
     if "hog" not in _kept:
         _kept["hog"] = torch.ones((HOG, HOG), device="cuda"), torch.cuda.Stream()
         _kept["product"] = torch.empty_like(_kept["hog"][0])

@@ -206,7 +206,7 @@ def test_a_leaf_takes_the_tolerance_of_what_its_bits_are(library):
     task = read_task(library / "half-scale")
     ref = np.linspace(1, 2, 80)
     near, far = (encoded("bfloat16", ref * by) for by in (1.001, 1.1))
-    assert compare_all(task, None, {"y": near}, {"y": ref})[0].passed
-    assert compare_all(task, None, {"y": far}, {"y": ref})[0].word is GradeResult.WRONG
+    assert compare_all(task, None, {"y": near}, {"y": ref}, {})[0].passed
+    assert compare_all(task, None, {"y": far}, {"y": ref}, {})[0].word is GradeResult.WRONG
     assert accepts(task, near, encoded("bfloat16", ref), "bfloat16")
     assert not accepts(task, far, encoded("bfloat16", ref), "bfloat16")

@@ -48,9 +48,10 @@ def wrong(task: Task, offered: object, case: Case) -> bool:
     names = task.interface.outputs
     try:
         with np.errstate(all="ignore"):
-            for result, wanted in zip(outputs(task, offered, case), case.expected, strict=True):
+            made = zip(outputs(task, offered, case), case.expected, case.calls, strict=True)
+            for result, wanted, inputs in made:
                 got = {name: arrays.leaf(result, name, alone=len(names) == 1) for name in names}
-                if not all(close.passed for close in compare_all(task, case, got, wanted)):
+                if not all(close.passed for close in compare_all(task, case, got, wanted, inputs)):
                     return True
     except Exception:
         return True

@@ -5,6 +5,9 @@ a smoke shape, so that what is compiled at the first call is compiled too. Then 
 that compilers are told to cache in (``graders.worker.caches``). The referee keeps the pack, without
 looking into it, and gives it to each later worker, which unpacks a copy of its own before it
 imports. Nothing is shared: the pack is sealed, and each copy lies in one worker's scratch.
+
+On a GPU the worker that has run all cases has compiled for many sizes: its caches replace those of
+the build, which spares each later worker the same compilations.
 """
 
 import contextlib
@@ -47,6 +50,12 @@ class Built:
             self.done = True
         if self.failure is not None:
             raise SubmissionFailed(self.failure.result, str(self.failure))
+
+    def renew(self, pack: int | None) -> None:
+        """Replace the pack by a later one, of a worker that has compiled more."""
+        if pack is not None:
+            self.close()
+            self.pack = pack
 
     def close(self) -> None:
         """Give the memory back."""

@@ -48,6 +48,11 @@ class Candidate:
     deadline: float
     built: Built = field(default_factory=Built)
 
+    @property
+    def rehearsed(self) -> bool:
+        """On a CPU a task of tensors is tried at its smoke shapes: scored ones take hours there."""
+        return self.device == "cpu" and self.task.interface.framework == "torch"
+
     def session(self, core: int = -1) -> WorkerSession:
         """A fresh worker with the submission imported. Raises SubmissionFailed, GraderVoid."""
         self.build()

@@ -14,6 +14,7 @@ from typing import Literal
 
 from graders import failures
 from graders.buffers import CallMemory, room_for
+from graders.builds import packed
 from graders.candidate import Arrays, Candidate, number
 from graders.closeness import Closeness, compare_all
 from graders.errors import GraderVoid, SubmissionFailed, readable
@@ -96,7 +97,7 @@ def only(cases: Iterable[Case], wanted: str) -> Iterator[Case]:
 def nominal(candidate: Candidate, seed: str, count: int) -> Iterator[Case]:
     """``count`` draws of every shape."""
     task = candidate.task
-    for shape in (*task.smoke, *task.shapes):
+    for shape in (*task.smoke, *(() if candidate.rehearsed else task.shapes)):
         for n in range(count):
             text = f"{seed}/nominal/{shape.name}/{n}"
             draw = candidate.draw(shape, text)
@@ -104,40 +105,64 @@ def nominal(candidate: Candidate, seed: str, count: int) -> Iterator[Case]:
             yield Case(shape.name, "nominal", text, draw.params, draw.calls, expected)
 
 
+class Workers:
+    """The workers of a run of cases, one after the other; as few as the submission allows."""
+
+    def __init__(self, candidate: Candidate, found: Correctness) -> None:
+        self._candidate, self._found = candidate, found
+        self._session: WorkerSession | None = None
+        self._started = 0
+        self._ended: SubmissionFailed | None = None
+
+    def run(self, case: Case) -> CaseRun:
+        """One case; a fresh worker first where there is none. Raises GraderVoid."""
+        try:
+            if self._session is None:
+                self._session = self._fresh()
+            return run_case(self._session, self._candidate, case)
+        except SubmissionFailed as failure:
+            self._ended = failure
+            self._started += failure.result is GradeResult.TIMEOUT  # it costs a deadline each time
+            if self._session is None:
+                self._started = MAX_WORKERS  # it cannot even be imported: once is enough
+            return _failed(case, failure)
+        finally:
+            if self._session is not None and not self._session.usable:
+                self.close()
+
+    def _fresh(self) -> WorkerSession:
+        if self._started >= MAX_WORKERS and self._ended is not None:
+            raise self._ended
+        self._started += 1
+        return self._candidate.session()
+
+    def keep_caches(self) -> None:
+        """What the last worker has compiled serves the later ones."""
+        if self._session is not None and self._candidate.device != "cpu":
+            self._candidate.built.renew(packed(self._session))
+
+    def close(self) -> None:
+        """End the worker; its last words are kept."""
+        if self._session is not None:
+            self._found.log_tail = self._session.log_tail
+            self._session.close()
+            self._session = None
+
+
 def run_cases(candidate: Candidate, cases: Iterable[Case]) -> Correctness:
     """Run the cases in as few workers as the submission allows. Raises GraderVoid."""
     found = Correctness()
-    session: WorkerSession | None = None
-    started = 0
-    ended: SubmissionFailed | None = None
+    workers = Workers(candidate, found)
     try:
         for case in cases:
             if lacking := set(case.requires).intersection(candidate.entry.absent):
                 why = f"the submission does not offer {', '.join(sorted(lacking))}"
                 found.unmeasurable.append((case.item, why))
-                continue
-            try:
-                if session is None:
-                    if started >= MAX_WORKERS and ended is not None:
-                        raise ended
-                    started += 1
-                    session = candidate.session()
-                found.runs.append(run_case(session, candidate, case))
-            except SubmissionFailed as failure:
-                ended = failure
-                started += failure.result is GradeResult.TIMEOUT  # it costs a deadline each time
-                found.runs.append(_failed(case, failure))
-                if started and session is None:
-                    started = MAX_WORKERS  # it cannot even be imported: once is enough
-            if session is not None and not session.usable:
-                found.log_tail = session.log_tail
-                session.close()
-                session = None
-        if session is not None:
-            found.log_tail = session.log_tail
+            else:
+                found.runs.append(workers.run(case))
+        workers.keep_caches()
     finally:
-        if session is not None:
-            session.close()
+        workers.close()
     return found
 
 

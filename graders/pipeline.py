@@ -94,16 +94,22 @@ def _measure(request: GradeRequest, seed: str, found: Gathered, prepared: Prepar
             prepared.check()
         with candidate_of(request) as candidate:
             found.language = examine(candidate)
+            with found.phase("build"):
+                candidate.build()
             cases = plan(candidate, seed, request.tier)
-            found.correctness = run_cases(
-                candidate, only(cases, request.only) if request.only else cases
-            )
+            with found.phase("correctness"):
+                found.correctness = run_cases(
+                    candidate, only(cases, request.only) if request.only else cases
+                )
             found.fail(*found.correctness.verdict)
             if found.result not in _ENDS_IT and not request.only:
-                _probes(candidate, seed, found)
-                _language(candidate, request, seed, found)
+                with found.phase("probes"):
+                    _probes(candidate, seed, found)
+                with found.phase("ledger"):
+                    _language(candidate, request, seed, found)
                 if not request.correctness_only:
-                    performance.measure(candidate, request, rubric, found)
+                    with found.phase("performance"):
+                        performance.measure(candidate, request, rubric, found)
     except SubmissionFailed as failure:
         found.fail(failure.result, str(failure))
     if rubric is not None:

@@ -91,7 +91,8 @@ def _look(session: WorkerSession, candidate: Candidate, shape: Shape) -> list[fl
 
 
 def _cases(candidate: Candidate) -> Iterator[Case]:
-    for shape in (*candidate.task.smoke, *candidate.task.shapes):
+    scored = () if candidate.rehearsed else candidate.task.shapes
+    for shape in (*candidate.task.smoke, *scored):
         draw = candidate.draw(shape, PUBLIC_SEED)
         seed = f"make_inputs(shape, {PUBLIC_SEED})"
         yield Case(shape.name, "public", seed, draw.params, draw.calls, candidate.expected(draw))

@@ -2,6 +2,9 @@
 
 import hashlib
 import shlex
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -61,10 +64,21 @@ class Gathered:
     samples: list[Samples] = field(default_factory=list)
     checks: list[CheckResult] = field(default_factory=list)
     items: list[ItemMeasurement] = field(default_factory=list)
+    phases: dict[str, float] = field(default_factory=dict)
     ledgers: list[Ledger] = field(default_factory=list)
     ceilings: machine.Ceilings | None = None
     readings: Readings = field(default_factory=Readings)
     lease: Lease | None = None
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Count the seconds of a part."""
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            spent = self.phases.get(name, 0.0) + time.monotonic() - started
+            self.phases[name] = round(spent, 3)
 
     def fail(self, word: GradeResult, message: str) -> None:
         """The first failure stays, but tampering replaces any; a pass changes nothing."""
@@ -122,6 +136,7 @@ def record(request: GradeRequest, found: Gathered, how: Measurement) -> Grade:
         checks=tuple(found.checks),
         items=tuple(found.items),
         ledgers=tuple(found.ledgers),
+        phases=found.phases,
         log_tail=found.correctness.log_tail,
         fingerprint=machine.fingerprint(isolation, request.device),
         started_at=how.started_at,

@@ -352,6 +352,7 @@ class Grade(Record):
     checks: tuple[CheckResult, ...] = ()
     items: tuple[ItemMeasurement, ...] = ()
     ledgers: tuple[Ledger, ...] = ()
+    phases: dict[str, float] = Field(default_factory=dict)  # seconds that each part took
     log_tail: str = ""  # what the submission printed: means nothing, kept for people
     fingerprint: Fingerprint
     started_at: datetime

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from graders import gpu_ceiling, gpu_rules, items, machine
 from graders.base import GradeRequest
+from graders.baseline import baseline_ms
 from graders.candidate import Candidate
 from graders.errors import GraderVoid, SubmissionFailed
 from graders.pacing.timer import can_be_paced, time_paced
@@ -39,6 +40,7 @@ def measure(
         found.items += [items.measure(i, candidate) for i in wanted if i.measure == "cost_growth"]
         try:
             _time(candidate, request, found)
+            found.baseline = baseline_ms(request)
         except SubmissionFailed as failure:
             found.timed_failure = (_timed_line(failure),)
             raise

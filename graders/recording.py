@@ -23,6 +23,7 @@ from transcripts.records import (
     Lease,
     Ledger,
     ShapeCorrectness,
+    ShapeTiming,
     digest_of,
 )
 from transcripts.words import GradeResult
@@ -37,7 +38,8 @@ _CHECKS = (
 _TIMING = (
     *("timing", "machine", "trusted_noop", "trusted_ceiling"),
     *("gpu_state", "gpu_rules", "gpu_ceiling", "trusted_gpu_ceiling"),
-    *("performance", "pacing", "worker/pacer", "worker/digests", "worker/device_memory"),
+    *("performance", "baseline", "pacing"),
+    *("worker/pacer", "worker/digests", "worker/device_memory"),
 )
 _BOTH = (
     "worker/main",
@@ -65,10 +67,16 @@ class Gathered:
     checks: list[CheckResult] = field(default_factory=list)
     items: list[ItemMeasurement] = field(default_factory=list)
     phases: dict[str, float] = field(default_factory=dict)
+    baseline: dict[str, float] = field(default_factory=dict)  # milliseconds by shape
     ledgers: list[Ledger] = field(default_factory=list)
     ceilings: machine.Ceilings | None = None
     readings: Readings = field(default_factory=Readings)
     lease: Lease | None = None
+
+    def timing(self, samples: Samples) -> ShapeTiming:
+        """The record of one shape, with the baseline's figure beside it."""
+        beside = {"baseline_ms": self.baseline.get(samples.shape)}
+        return samples.summary().model_copy(update=beside)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -132,7 +140,7 @@ def record(request: GradeRequest, found: Gathered, how: Measurement) -> Grade:
         ),
         lease=found.lease,
         correctness=(*summarise(found.correctness.runs), *found.timed_failure),
-        timings=tuple(samples.summary() for samples in found.samples),
+        timings=tuple(map(found.timing, found.samples)),
         checks=tuple(found.checks),
         items=tuple(found.items),
         ledgers=tuple(found.ledgers),

@@ -55,6 +55,7 @@ class ShapeScore:
     peak_fraction: float | None  # of the regime's peak (a CPU's measured ceiling)
     roof_fraction: float | None  # of min(peak compute, intensity x bandwidth)
     measured_fraction: float | None  # of the ceiling measured on that device
+    speedup: float | None  # over the task's baseline in the same run
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ class Score:
     shapes: tuple[ShapeScore, ...]
     peak_fraction: float | None  # geometric mean over the shapes
     measured_fraction: float | None  # likewise, of the ceiling measured on that device
+    speedup: float | None  # likewise, over the baseline
 
     @property
     def not_judged(self) -> tuple[str, ...]:
@@ -97,6 +99,7 @@ def score(task: Task, rubric: Rubric | None, grade: Grade) -> Score:
         shapes=shapes,
         peak_fraction=_geometric(shape.peak_fraction for shape in shapes),
         measured_fraction=_geometric(shape.measured_fraction for shape in shapes),
+        speedup=_geometric(shape.speedup for shape in shapes),
     )
 
 
@@ -155,6 +158,7 @@ def _shape(timing: ShapeTiming, stands: Standing) -> ShapeScore:
         stands.score_fraction,
         stands.roof_fraction,
         stands.measured_fraction,
+        timing.baseline_ms / timing.median_ms if timing.baseline_ms else None,
     )
 
 

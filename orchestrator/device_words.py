@@ -34,6 +34,7 @@ def _standing(shape: ShapeScore) -> str:
         ("of the ceiling measured on this device", shape.measured_fraction),
     )
     known = [f"{value:.1%} {of}" for of, value in fractions if value is not None]
+    known += [f"{shape.speedup:.2f}x as fast as the baseline"] if shape.speedup else []
     return f"  {shape.shape}: {', '.join([f'{shape.achieved:.4g} {shape.unit}', *known])}"
 
 

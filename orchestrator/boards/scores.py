@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from graders.scoring import Score, score
 from orchestrator.boards.records import CellScore, Scorer
 from orchestrator.boards.stats import geometric_mean, mean
-from orchestrator.errors import UserError
 from tasks.loader import load_rubric
 from tasks.spec import Deck, Rubric, Task
 from transcripts.records import Grade, ItemMeasurement
@@ -21,12 +20,7 @@ def full_scorer(tasks: Sequence[Task]) -> FullScorer:
 
 
 def scorer_of(deck: Deck, tasks: Sequence[Task]) -> Scorer:
-    """Scores a grade in the deck's unit. Raises UserError for a unit that grades cannot give."""
-    if deck.score == "speedup":
-        raise UserError(
-            f"deck `{deck.name}` ranks by the speed-up over a baseline, and no grade of this "
-            "version times one: use a deck that ranks by `rubric` or `peak_fraction`"
-        )
+    """Scores a grade in the deck's unit."""
     by_rubric = deck.score == "rubric"
     by_name = {task.name: (task, load_rubric(task) if by_rubric else None) for task in tasks}
 
@@ -74,4 +68,5 @@ def _moved(item: ItemMeasurement, fraction: float) -> ItemMeasurement:
 
 
 def _in_unit(unit: str, scored: Score) -> float | None:
-    return scored.points if unit == "rubric" else scored.peak_fraction
+    by_unit = {"rubric": scored.points, "speedup": scored.speedup}
+    return by_unit.get(unit, scored.peak_fraction)

@@ -252,3 +252,11 @@ def test_while_an_isolated_grade_measures_nobody_else_gets_the_lease(task):
             except LeaseBusy:
                 refused += 1
     assert refused > 0 and running.result().result == "pass"
+
+
+def test_a_grade_holds_the_baseline_of_the_same_run_and_a_score_the_speed_up(task, oracle):
+    assert all(timing.baseline_ms for timing in oracle.timings)
+    twice = [t.model_copy(update={"baseline_ms": 2 * t.median_ms}) for t in oracle.timings]
+    scored = score(task, None, oracle.model_copy(update={"timings": tuple(twice)}))
+    assert scored.speedup == pytest.approx(2.0)
+    assert oracle.phases.keys() >= {"build", "correctness", "probes", "performance"}

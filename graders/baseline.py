@@ -1,0 +1,52 @@
+"""The frozen baseline of a task, timed in the same run by a worker that runs our own code.
+
+``public/baseline.py`` is what an honest person would write in plain framework code. It is handed
+to the same timing as a submission, with the interface's file name, so that a speed-up compares two
+figures of one method on one device in one turn. It is ours, so its events are believed.
+"""
+
+import shutil
+import statistics
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from graders.base import GradeRequest
+from graders.candidate import candidate_of
+from graders.errors import GraderVoid, SubmissionFailed
+from graders.pacing.timer import can_be_paced, time_paced
+from graders.timing import time_shapes
+
+_measured: dict[tuple[str, str, str, str], dict[str, float]] = {}
+"""By task, device, isolation and tier: once in a process that grades, as for ceilings."""
+
+
+def baseline_ms(request: GradeRequest) -> dict[str, float]:
+    """Milliseconds of each scored shape; empty where the task ships none. Raises GraderVoid."""
+    source = request.task.folder / "public" / "baseline.py"
+    if not source.is_file():
+        return {}
+    key = (request.task.digest, request.device, request.isolation, request.tier)
+    if key not in _measured:
+        _measured[key] = _measure(request, source)
+    return _measured[key]
+
+
+def _measure(request: GradeRequest, source: Path) -> dict[str, float]:
+    with tempfile.TemporaryDirectory(prefix="baseline-") as scratch:
+        shutil.copyfile(source, Path(scratch) / request.task.interface.file)
+        asked = replace(request, submission=Path(scratch))
+        try:
+            return _timed(asked)
+        except SubmissionFailed as error:
+            raise GraderVoid(f"the baseline of {request.task.name} failed: {error}") from error
+
+
+def _timed(request: GradeRequest) -> dict[str, float]:
+    task = request.task
+    with candidate_of(request) as candidate:
+        if not can_be_paced(candidate):
+            found = time_shapes(candidate, task.shapes, request.tier)
+            return {samples.shape: samples.summary().median_ms for samples in found}
+        paced = time_paced(candidate, task.shapes, request.tier)
+        return {samples.shape: statistics.median(samples.events_ms) for samples in paced}

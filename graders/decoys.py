@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from graders import clearing
 from graders.buffers import room_for
 from graders.candidate import Candidate, Draw
 from graders.closeness import compare_all
@@ -125,7 +126,7 @@ def _emptied_world(place: World) -> Iterator[World]:
         worker, submission = root / "worker", root / "submission"
         yield replace(place, worker=worker, submission=submission, mark=secrets.token_hex(16))
     finally:
-        shutil.rmtree(root, ignore_errors=True)
+        clearing.remove(root)
 
 
 def _result(

@@ -10,7 +10,7 @@ from graders.base import GradeRequest, PublicReport
 from graders.buffers import room_for
 from graders.candidate import Candidate, candidate_of
 from graders.correctness import CaseRun, run_cases
-from graders.errors import GraderVoid, SubmissionFailed
+from graders.errors import GraderVoid, SubmissionFailed, readable
 from graders.language import examine
 from graders.referee import WorkerSession
 from graders.timing import outputs_of, timed_calls, verify
@@ -114,4 +114,5 @@ def _line(run: CaseRun) -> str:
 
 
 def _printed(log_tail: str) -> str:
-    return f"\nprinted by your code (end):\n{log_tail[-2000:]}" if log_tail.strip() else ""
+    told = readable(log_tail[-2000:])
+    return f"\nprinted by your code (end):\n{told}" if told.strip() else ""

@@ -19,6 +19,7 @@ from graders.entry import Entry
 from graders.errors import GraderVoid, SubmissionFailed
 from graders.holding import Holding
 from graders.launch import World
+from graders.surroundings import CUDA_BYTES
 from graders.weights import sent
 from graders.worker.wire import WireBroken
 from tasks.spec import Interface
@@ -273,10 +274,11 @@ class WorkerSession:
         return self._channel.has_answer()
 
     def check_memory(self) -> None:
-        """Raises SubmissionFailed, ``memory``, for memfds and the like: no rlimit counts them."""
+        """Raises SubmissionFailed, ``memory``: no rlimit counts memfds, or processes together."""
         most = self._most_bytes + (0 if self._memory is None else self._memory.size)
-        if (held := self._running.shared_bytes()) > most:
-            told = f"it holds {held >> 20} MiB of shared memory; {most >> 20} MiB are allowed"
+        most += 0 if self._device == "cpu" else CUDA_BYTES
+        if (held := self._running.held_bytes()) > most:
+            told = f"it holds {held >> 20} MiB of memory; {most >> 20} MiB are allowed"
             raise self._lost(told, GradeResult.MEMORY)
 
     def _until(self, s: float) -> float:

@@ -73,11 +73,12 @@ class Running:
             return SubmissionFailed(GradeResult.MEMORY, f"{how}: out of the memory allowed to it")
         return SubmissionFailed(failures.BROKEN["closed"], how)
 
-    def shared_bytes(self) -> int:
-        """Shared memory that it holds; 0 in a group, whose cap counts it."""
+    def held_bytes(self) -> int:
+        """Memory that all its processes hold together; 0 in a group, whose cap counts it."""
         if self.group is not None:
             return 0
-        return processes.shared_bytes(processes.below(self.popen.pid))
+        pids = processes.below(self.popen.pid)
+        return processes.shared_bytes(pids) + sum(map(processes.resident_bytes, pids))
 
     def kill(self) -> None:
         """Kill it and all that it started; what left the tree is known by its mark. Idempotent."""

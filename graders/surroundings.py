@@ -10,7 +10,7 @@ from graders.processes import OUR_CORES
 from sandboxes import cgroup
 from sandboxes.base import Limits
 from sandboxes.cgroup import Cgroup
-from sandboxes.toolchain import Toolchain, host_toolchain
+from sandboxes.toolchain import SITE, Toolchain, host_toolchain
 
 GPU_PACKAGES = ("numpy", "torch", "triton")
 _GPU_OPTIONAL = ("cuda-bindings", "ninja", "setuptools")
@@ -63,13 +63,14 @@ def caches(scratch: str) -> str:
 def environment(
     toolchain: Toolchain, site: str, mark: str, scratch: str, device: str
 ) -> dict[str, str]:
-    """One BLAS thread: a CPU worker has one core."""
+    """One BLAS thread: a CPU worker has one core. Triton's kernels are interpreted there."""
     threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     folders = dict.fromkeys(("HOME", "TMPDIR"), scratch)
     folders |= {name: f"{caches(scratch)}/{part}" for name, part in _CACHES.items()}
     fixed = {"PATH": toolchain.env["PATH"], "PYTHONPATH": site, "GRADING_MARK": mark}
     if device == "cpu":
-        return fixed | threads | folders | {"TRITON_INTERPRET": "1"}
+        has_triton = any(mount.target == f"{SITE}/triton" for mount in toolchain.mounts)
+        return fixed | threads | folders | ({"TRITON_INTERPRET": "1"} if has_triton else {})
     cuda = {name: toolchain.env[name] for name in ("CUDA_HOME",) if name in toolchain.env}
     return fixed | threads | folders | cuda | {"CUDA_VISIBLE_DEVICES": device}
 

@@ -10,6 +10,7 @@ is seen by the referee. Outputs are copied into the output memfd before the answ
 is inside the referee's clock: an object that computes lazily does so there.
 """
 
+import contextlib
 import gc
 import importlib.util
 import json
@@ -118,10 +119,16 @@ class Worker:
                 answer = step(frame)
             except Refused as refused:
                 answer = describe(refused)
+            except BaseException as error:  # noqa: BLE001 - no room for an input, or worse
+                answer = describe(Refused("call", error))
             finally:
-                for fd in self.fds:
-                    os.close(fd)
+                self._close_all()
             self.wire.send_answer(self.answers, answer)
+
+    def _close_all(self) -> None:
+        for fd in self.fds:
+            with contextlib.suppress(OSError):  # the submission may have closed it
+                os.close(fd)
 
     def step_beside(self, op: str) -> Callable[[Frame], Frame]:
         """A step of one of the files beside this one, loaded when it is first asked for."""

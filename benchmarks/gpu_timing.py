@@ -36,12 +36,15 @@ REGRADED_SHAPES = ("r8_n1024", "r64_n8192", "r4096_n8192", "r32768_n8192", "n409
 def main() -> None:
     """Run one part, or all."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("part", choices=[*PARTS, "all"])
+    parser.add_argument("part", nargs="?", choices=[*PARTS, "all"], default="all")
     parser.add_argument("--gpu", default="cuda", help="UUID; the only one where there is one")
     parser.add_argument("--tier", default="quick", choices=["quick", "full"])
     parser.add_argument("--runs", type=int, default=10, help="independent timings, for regrades")
     parser.add_argument("--json", type=Path, help="also write every figure here")
     given = parser.parse_args()
+    if not machine.gpus():
+        print("no NVIDIA GPU on this machine: nothing to measure")
+        return
     gpu = machine.resolved(given.gpu)
     figures = {}
     for part in PARTS if given.part == "all" else [given.part]:

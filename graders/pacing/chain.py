@@ -211,9 +211,13 @@ def size_of(outputs: Sequence[Output]) -> int:
 def handed_over(
     memory: Memory, outputs: Sequence[Output], slots: Block, kept: Kept
 ) -> dict[str, Any]:
-    """The outputs of a kept call. Raises SubmissionFailed when they are not the digest's."""
-    flat = slots.array("uint8")
-    found, place = {}, kept.place
+    """The outputs of a kept call. Raises SubmissionFailed when they are not the digest's.
+
+    They are copied first: the worker can still write where they lie.
+    """
+    flat = memory.private(size_of(outputs), "uint8")
+    flat[:] = slots.array("uint8")[kept.place : kept.place + size_of(outputs)]
+    found, place = {}, 0
     for output in outputs:
         part = flat[place : place + output.size]
         found[output.name] = memory.viewed(part, output.dtype).reshape(output.shape)

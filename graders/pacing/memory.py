@@ -48,8 +48,14 @@ class Memory(Protocol):
     is_device: bool
     cold_bytes: int
     """Least size of a pool, so that a window of it is in no cache."""
+    most_bytes: int
+    """Most that pools should take together."""
     full: tuple[type[Exception], ...]
     """What is raised when there is no room."""
+
+    def private(self, size: int, dtype: str) -> Any:
+        """A flat array of ``size`` bytes that no worker can have."""
+        ...
 
     def has_room(self) -> bool:
         """Whether a pool of the least size can be had now."""
@@ -107,7 +113,12 @@ class HostMemory:
 
     is_device = False
     cold_bytes = 8 << 20
+    most_bytes = 1 << 30
     full: tuple[type[Exception], ...] = (MemoryError,)
+
+    def private(self, size: int, dtype: str) -> np.ndarray:
+        """Memory of this process."""
+        return np.zeros(size, np.uint8).view(dtype)
 
     def has_room(self) -> bool:
         """True: host memory is not the submission's to fill."""
@@ -181,7 +192,13 @@ class GpuMemory:
         self._words = memoryview(self._page).cast("Q")
         done = self._driver.page_locked(self._page) + 8 * pacer.DONE
         self._digest = digests.DeviceDigest(self._driver, compiled(self.capability), done)
+        self.most_bytes = found.total_memory // 16
         self.full: tuple[type[Exception], ...] = (CudaError, self.torch.OutOfMemoryError)
+
+    def private(self, size: int, dtype: str) -> Any:
+        """Memory of torch's own allocator, never exported."""
+        kind = getattr(self.torch, dtype)
+        return self.torch.zeros(size // kind.itemsize, dtype=kind, device="cuda")
 
     def has_room(self) -> bool:
         """Try it."""

@@ -33,12 +33,16 @@ MOST_STATES = 12
 
 @dataclass(frozen=True)
 class Pool:
-    """One input's pool. ``places`` are where a call's input may begin, in elements."""
+    """One input's pool. ``places`` are where a call's input may begin, in elements.
+
+    The worker can write in ``block``; what results are held against lies in ``own``.
+    """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     block: Block
+    own: Any  # a flat array with the same elements, which nobody else has
     places: range
 
     @property
@@ -52,9 +56,8 @@ class Pool:
         }
 
     def window(self, begin: int) -> Any:
-        """The referee's own view of one input."""
-        size = math.prod(self.shape)
-        return self.block.array(self.dtype)[begin : begin + size].reshape(self.shape)
+        """One input, from the referee's own memory."""
+        return self.own[begin : begin + math.prod(self.shape)].reshape(self.shape)
 
 
 States = Sequence[Mapping[str, Any]]
@@ -84,7 +87,7 @@ class Pools:
         ]
 
     def inputs(self, begins: Sequence[int]) -> dict[str, Any]:
-        """The referee's own view of the inputs of one call."""
+        """The inputs of one call, from the referee's own memory."""
         pairs = zip(self.pools, begins, strict=True)
         return {pool.name: pool.window(begin) for pool, begin in pairs}
 
@@ -136,7 +139,7 @@ def make_pools(
     """Fresh pools for a chain of so many calls."""
     first = draws(candidate, shape, 1)[0]
     sizes = {name: _bytes(array) for name, array in first.calls[0].items()}
-    budget = min(calls * sum(sizes.values()), MOST_BYTES)
+    budget = min(calls * sum(sizes.values()), MOST_BYTES, memory.most_bytes)
     wanted = {
         name: max(memory.cold_bytes, budget * n // sum(sizes.values())) for name, n in sizes.items()
     }
@@ -184,8 +187,7 @@ def _pooled(name: str, drawn: Sequence[Draw], memory: Memory, wanted: int) -> Po
     each = math.prod(one.shape)
     item = _bytes(one) // each
     length = max(wanted // item, each + ALIGN // item)
-    block = memory.allocate(length * item)
-    flat = block.array(dtype_of(one))
+    flat = memory.private(length * item, dtype_of(one))
     filled = 0
     for array in arrays:
         part = min(each, length - filled)
@@ -195,7 +197,7 @@ def _pooled(name: str, drawn: Sequence[Draw], memory: Memory, wanted: int) -> Po
             break
     _resample(flat, filled, memory)
     step = max(ALIGN // item, 1)
-    return Pool(name, dtype_of(one), tuple(one.shape), block, range(0, length - each + 1, step))
+    return _shared(name, one, flat, range(0, length - each + 1, step), memory)
 
 
 def _dealt(name: str, drawn: Sequence[Draw], memory: Memory) -> Pool:
@@ -204,11 +206,17 @@ def _dealt(name: str, drawn: Sequence[Draw], memory: Memory) -> Pool:
     each = math.prod(one.shape)
     item = max(_bytes(one) // max(each, 1), 1)
     step = -(-max(each * item, 1) // ALIGN) * ALIGN // item
-    block = memory.allocate(len(arrays) * step * item)
-    flat = block.array(dtype_of(one))
+    flat = memory.private(len(arrays) * step * item, dtype_of(one))
     for n, array in enumerate(arrays):
         flat[n * step : n * step + each] = _flat(array, memory)
-    return Pool(name, dtype_of(one), tuple(one.shape), block, range(0, len(arrays) * step, step))
+    return _shared(name, one, flat, range(0, len(arrays) * step, step), memory)
+
+
+def _shared(name: str, one: Any, flat: Any, places: range, memory: Memory) -> Pool:
+    """A pool with these elements, and a block with a copy of them for the worker."""
+    block = memory.allocate(_bytes(flat))
+    block.array(dtype_of(one))[:] = flat
+    return Pool(name, dtype_of(one), tuple(one.shape), block, flat, places)
 
 
 def _flat(array: Any, memory: Memory) -> Any:

@@ -25,6 +25,7 @@ CAUGHT = {
     "replayed_digest": {"tampered"},
     "fitted_outputs": {"tampered"},
     "skipped_calls": {"wrong"},
+    "emptied_pool": {"wrong"},
     "late_write": {"tampered", "wrong", "nan"},
     "lazy_output": {"wrong", "tampered"},
 }

@@ -26,6 +26,8 @@ FORGERS = {
     "replayed_digest": "tampered",
     "fitted_outputs": "tampered",
     "skipped_calls": "wrong",
+    "emptied_pool": "wrong",
+    "swapped_outputs": "wrong, tampered",
     "late_write": "tampered, wrong, nan",  # by what the memory held and how late it was
     "lazy_output": "",
     "worked_ahead": "",

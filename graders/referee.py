@@ -212,6 +212,10 @@ class WorkerSession:
             self.usable = False
             raise
 
+    def let_go(self) -> None:
+        """Let run on what `hold` has stopped."""
+        self._holding.let_go()
+
     @property
     def log_tail(self) -> str:
         """The end of what was printed."""

@@ -136,6 +136,7 @@ class Pacer:
             self._session.begin(frame, (self._page.fd, *pools, self._slots.fd))
             self._await(frame, pacer.READY, 1, START_S)
             chain.mapping_ns = time.perf_counter_ns() - begun
+            self._deliver(frame)
             for call in range(calls):
                 self._call(frame, chain, call, keep)
             self._go(pacer.END)
@@ -146,6 +147,14 @@ class Pacer:
         finally:
             self._page.close()
         return chain
+
+    def _deliver(self, frame: dict[str, Any]) -> None:
+        """Fill the pools while every process of the worker is stopped."""
+        self._session.hold()
+        self._pools.deliver(self._memory)
+        self._session.let_go()
+        number = self._go(pacer.HERE)
+        self._await(frame, pacer.READY, number + 1, START_S)
 
     def _call(self, frame: dict[str, Any], chain: Chain, call: int, keep: Chooser) -> None:
         begins, key = self._pools.choose(), (secrets.randbits(64), secrets.randbits(64))

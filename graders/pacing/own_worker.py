@@ -12,13 +12,13 @@ from graders.pacing.chain import Chain, Output, Pacer, outputs_of, slots_of
 from graders.pacing.events import SPIN_CYCLES, Events
 from graders.pacing.memory import Block, Memory, memory_of
 from graders.pacing.pools import Pools, pools_of
-from graders.pacing.samples import Trusted, least_ms
+from graders.pacing.samples import PacedSamples, Trusted, least_ms
 from graders.referee import WorkerSession
 from tasks.spec import Shape
 
 MEMORY_BYTES = 8 << 30
 LIMIT_S = 60.0
-CALLS, CHAINS = 100, 4
+CHAINS = 4
 
 
 @contextmanager
@@ -35,17 +35,19 @@ def own_session(candidate: Candidate) -> Iterator[WorkerSession]:
 
 
 def own_figures(
-    candidate: Candidate, session: WorkerSession, shape: Shape, certified_ms: float
+    candidate: Candidate, session: WorkerSession, shape: Shape, found: PacedSamples
 ) -> list[Trusted]:
-    """What our own worker takes, as long as the candidate. Raises GraderVoid."""
+    """What our own worker takes, in chains as long as the candidate's. Raises GraderVoid."""
     memory = memory_of(candidate.device)
     outputs = outputs_of(candidate, shape)
+    calls = len(found.chains[0].elapsed_ns)
     with (
-        pools_of(candidate, shape, memory, 1, [{}]) as pools,
+        pools_of(candidate, shape, memory, calls, [{}]) as pools,
         slots_of(memory, outputs, 1) as slots,
     ):
         try:
-            return OwnWorker(session, memory, pools, outputs, slots).figures(certified_ms)
+            own = OwnWorker(session, memory, pools, outputs, slots)
+            return own.figures(found.certified_ms, calls)
         except SubmissionFailed as error:
             raise GraderVoid(f"our own worker failed: {error}") from error
 
@@ -62,10 +64,11 @@ class OwnWorker:
         slots: Block,
     ) -> None:
         self._session, self._memory, self._pools = session, memory, pools
-        self._outputs, self._slots = outputs, slots
+        self._outputs, self._slots, self._calls = outputs, slots, 1
 
-    def figures(self, certified_ms: float) -> list[Trusted]:
+    def figures(self, certified_ms: float, calls: int) -> list[Trusted]:
         """Without more work than writing outputs, then about as long as ``certified_ms``."""
+        self._calls = calls
         bare = self._figure(0, 0)
         left_ns = round(certified_ms * 1e6 - least_ms(bare.chains) * 1e6)
         if left_ns <= 0:
@@ -88,7 +91,7 @@ class OwnWorker:
 
     def _chain(self) -> Chain:
         args = (self._memory, self._pools, self._outputs, self._slots, LIMIT_S)
-        return Pacer(self._session, *args).run(CALLS, lambda _call: False)
+        return Pacer(self._session, *args).run(self._calls, lambda _call: False)
 
     def _cycles_a_ns(self) -> float:
         """Clock cycles of the spin kernel in a nanosecond."""

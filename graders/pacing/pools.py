@@ -6,7 +6,7 @@ far too many windows to work on them ahead, and the pool is as long as all windo
 together, so that working on all of it costs what the calls cost. Other inputs (integers, whatever
 has a structure) are dealt whole, one of several sets.
 
-A pool is new for each chain, and no worker can read it before the chain begins.
+A pool is new for each chain, and empty until the worker that has mapped it is stopped.
 """
 
 import math
@@ -25,10 +25,11 @@ from graders.pacing.memory import Block, Memory
 from tasks.spec import Shape
 
 ALIGN = 256
-MOST_BYTES = 6 << 30  # of all pools of a chain together
+MOST_BYTES = 16 << 30  # of all pools of a chain together
 DRAWING_S = 0.4  # for draws on the host, beyond the first
 MOST_DEALT = 64
 MOST_STATES = 12
+FEWEST = 3  # calls of a chain, however large the inputs are
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,12 @@ class Pools:
         pairs = zip(self.pools, begins, strict=True)
         return {pool.name: pool.window(begin) for pool, begin in pairs}
 
+    def deliver(self, memory: Memory) -> None:
+        """Let the worker's blocks hold the inputs; done when it returns."""
+        for pool in self.pools:
+            pool.block.array(pool.dtype)[:] = pool.own
+        memory.settle()
+
     def release(self) -> None:
         """Give all memory back."""
         for pool in self.pools:
@@ -121,6 +128,13 @@ def _maker(candidate: Candidate, shape: Shape) -> Callable[[int], Draw]:
     return draw
 
 
+def most_calls(candidate: Candidate, shape: Shape, memory: Memory) -> int:
+    """Of one chain, so that its pools are as long as all its inputs together."""
+    first = draws(candidate, shape, 1)[0].calls[0]
+    size = sum(map(_bytes, first.values()))
+    return max(min(MOST_BYTES, memory.most_bytes) // max(size, 1), FEWEST)
+
+
 def states_of(candidate: Candidate, shape: Shape, memory: Memory) -> States:
     """Params of as many setups as it takes for their weights to be in no cache."""
     first = candidate.draw(shape, secrets.token_hex(16)).params
@@ -139,7 +153,7 @@ def make_pools(
     """Fresh pools for a chain of so many calls."""
     first = draws(candidate, shape, 1)[0]
     sizes = {name: _bytes(array) for name, array in first.calls[0].items()}
-    budget = min(calls * sum(sizes.values()), MOST_BYTES, memory.most_bytes)
+    budget = calls * sum(sizes.values())
     wanted = {
         name: max(memory.cold_bytes, budget * n // sum(sizes.values())) for name, n in sizes.items()
     }
@@ -213,9 +227,8 @@ def _dealt(name: str, drawn: Sequence[Draw], memory: Memory) -> Pool:
 
 
 def _shared(name: str, one: Any, flat: Any, places: range, memory: Memory) -> Pool:
-    """A pool with these elements, and a block with a copy of them for the worker."""
+    """A pool with these elements, and a block, still empty, for a copy of them."""
     block = memory.allocate(_bytes(flat))
-    block.array(dtype_of(one))[:] = flat
     return Pool(name, dtype_of(one), tuple(one.shape), block, flat, places)
 
 

@@ -14,7 +14,7 @@ from graders.pacing import events
 from graders.pacing.chain import Chain, Output, Pacer, handed_over, outputs_of, slots_of
 from graders.pacing.memory import Block, Memory, memory_of
 from graders.pacing.own_worker import own_figures, own_session
-from graders.pacing.pools import Pools, States, pools_of, states_of
+from graders.pacing.pools import Pools, States, most_calls, pools_of, states_of
 from graders.pacing.samples import PacedSamples
 from graders.pacing.verify import compares_on_device, verify
 from graders.referee import WorkerSession
@@ -32,7 +32,7 @@ LEAST_CALLS, STEADY_CALLS, MOST_CALLS = 12, 32, 400
 STEADY_S = 0.02
 """Calls shorter than this come in chains of ``STEADY_CALLS`` at least: under its power cap a device
 runs a burst of heavy calls up to a tenth faster than calls without end."""
-PROBING_CALLS = 6
+PROBING_CALLS = 3
 VERIFIED = 140
 """Calls of a shape that are kept and compared, where it has so many: a worker that leaves out one
 call in twenty then passes in fewer than one grade in a thousand (0.95 ** 140)."""
@@ -60,6 +60,7 @@ class Timer:
         typical_s = statistics.median(tried.elapsed_ns) / 1e9
         least = STEADY_CALLS if typical_s < STEADY_S else LEAST_CALLS
         calls = max(min(round(CHAIN_S[self._tier] / typical_s), MOST_CALLS), least)
+        calls = min(calls, most_calls(self._candidate, shape, self._memory))
         share = self._share(shape, calls * CHAINS[self._tier])
         while not self._enough(found.chains):
             self._candidate.check_time()
@@ -137,6 +138,7 @@ class Timer:
         """Claims, until the median's interval is narrow."""
         many = self._memory, events.A_TIME, self._states
         with pools_of(self._candidate, shape, *many) as pools:
+            pools.deliver(self._memory)
             claims = events.Events(self._session, pools, self._memory.cold_bytes)
             while len(found.events_ms) < MOST_EVENTS and not _narrow(found.events_ms):
                 found.events_ms += claims.idle()
@@ -165,7 +167,7 @@ def time_paced(candidate: Candidate, shapes: Sequence[Shape], tier: str) -> list
             with own_session(candidate) as own:
                 for shape in order:
                     samples = found[shape.name]
-                    samples.trusted = own_figures(candidate, own, shape, samples.certified_ms)
+                    samples.trusted = own_figures(candidate, own, shape, samples)
     finally:
         memory_of(candidate.device).give_back()
     return [found[shape.name] for shape in shapes]

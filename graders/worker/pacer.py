@@ -11,7 +11,8 @@ the referee makes of it). A number that goes up by one is written last and opens
 
 Commands: ``CALL`` runs the submission on the inputs and commits to its outputs by a digest with
 this call's key; ``KEEP`` copies the outputs of the last call to ``place`` in the memory that the
-referee kept for them; ``END`` answers the frame. An exception ends the pace as an answer to it.
+referee kept for them; ``HERE`` does nothing but show that this side runs; ``END`` answers the
+frame. An exception ends the pace as an answer to it.
 """
 
 import gc
@@ -21,7 +22,7 @@ from typing import Any
 
 GO, DONE, READY = 0, 64, 128  # first word of each line
 COMMAND, KEY, BEGIN, PLACE, STATE = 1, 2, 4, 20, 21
-CALL, KEEP, END = 1, 2, 3
+CALL, KEEP, END, HERE = 1, 2, 3, 4
 PAGE_BYTES = 4096
 
 Frame = dict[str, Any]
@@ -173,7 +174,7 @@ class Pace:
             elif page[COMMAND] == KEEP:
                 self._side.copy(self._values, self._slots, page[PLACE])
                 page[DONE] = number
-            else:
+            elif page[COMMAND] == END:
                 return
 
     def _call(self, number: int) -> None:

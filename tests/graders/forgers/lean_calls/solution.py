@@ -28,5 +28,5 @@ def serve(serving):
         elif page[1] == 2:
             side.copy(serving._values, serving._slots, page[20])
             page[64] = number
-        else:
+        elif page[1] == 3:
             return

@@ -1,5 +1,6 @@
 """Submissions run in the test's own process: shipped ones, and variations of their source."""
 
+import linecache
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,7 +18,10 @@ def entries(task: Task, source: str) -> SimpleNamespace:
     """The entries of a submission that is one file, under the prompt's own names."""
     module = ModuleType(f"candidate_{task.name.replace('-', '_')}")
     sys.modules[module.__name__] = module
-    exec(compile(source, f"<{task.name}>", "exec"), module.__dict__)
+    name = f"<{task.name} {hash(source)}>"
+    # Triton reads the source of a kernel again, by its file's name.
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    exec(compile(source, name, "exec"), module.__dict__)
     found: dict[str, object] = {}
     for entry in task.interface.entries:
         spelled = (name for name in entry.accepts if hasattr(module, name))

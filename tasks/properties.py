@@ -190,7 +190,7 @@ class _Maker:
     ) -> dict[str, tuple[float, float]]:
         """Largest and rms difference, by leaf, when every float input is rounded once more."""
         raw = self._task.interface.raw_outputs
-        coarse = min(
+        coarse = max(
             (eps(raw.get(name, str(leaf.dtype))) for name, leaf in _floats(expected[0], raw)),
             default=0.0,
         )

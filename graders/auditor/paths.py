@@ -15,6 +15,7 @@ from graders.auditor.wires import PROOF, STRONG, WEAK, Wire, wire
 # --- precision ---------------------------------------------------------------------------------
 
 _BITS = {"float16": 16, "half": 16, "bfloat16": 16, "float32": 32, "single": 32, "float64": 64}
+_BITS |= {"float8_e4m3": 8, "float8_e4m3fn": 8, "float8_e5m2": 8}
 
 
 def _lowered_precision(source: PySource, given: AuditInput) -> Iterator[Hit]:

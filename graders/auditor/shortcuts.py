@@ -17,6 +17,7 @@ _LAZY = frozenset(
     {"__array__", "__array_interface__", "__array_struct__", "__buffer__", "__dlpack__"}
 )
 _INDEXED = frozenset({"__getitem__", "__array_ufunc__", "__array_function__", "__getattribute__"})
+_INDEXED |= {"__torch_function__", "__torch_dispatch__"}
 
 
 def _lazy_outputs(source: PySource, _: AuditInput) -> Iterator[Hit]:

@@ -1,7 +1,6 @@
 """Submissions to tasks of tensors, run in the test's own process: Triton's in its interpreter."""
 
 import importlib.util
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,8 +15,6 @@ from tasks.properties import all_cases
 from tasks.spec import Task
 from tasks.tensors import TensorReference, as_array
 
-os.environ.setdefault("TRITON_INTERPRET", "1")  # asked for when a kernel is defined
-
 WHOLE_PLAN = 7
 """A seed."""
 
@@ -27,16 +24,21 @@ def shipped_module(task: Task, kind: str) -> ModuleType:
     return module_of(submission_dir(task, kind) / task.interface.file)
 
 
-def mutant(task: Task, kind: str, change: tuple[str, str] | str, folder: Path) -> ModuleType:
-    """The same with one text replaced by another, or with lines added, written to ``folder``."""
+Change = tuple[str, str] | str
+"""One text replaced by another, or lines added."""
+
+
+def mutant(task: Task, kind: str, change: Change | Sequence[Change], folder: Path) -> ModuleType:
+    """A shipped submission with one change, or a list of them, written to ``folder``."""
     source = (submission_dir(task, kind) / task.interface.file).read_text("utf-8")
-    if isinstance(change, str):
-        changed = source + change
-    else:
-        assert change[0] in source, change[0]
-        changed = source.replace(*change)
+    for each in change if isinstance(change, list) else [change]:
+        if isinstance(each, str):
+            source += each
+        else:
+            assert each[0] in source, each[0]
+            source = source.replace(*each)
     path = folder / task.interface.file
-    path.write_text(changed, "utf-8")
+    path.write_text(source, "utf-8")
     return module_of(path)
 
 

@@ -1,11 +1,10 @@
 """moe-swiglu: the reference, the gate, and the shipped submissions.
 
 The reference is held against a plain loop over tokens in float64. Kernels run in Triton's
-interpreter, which has to be chosen before triton is imported.
+interpreter.
 """
 
 import itertools
-import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from types import SimpleNamespace
@@ -27,7 +26,6 @@ from tasks.tensors import TensorReference, as_array
 from transcripts.records import Grade
 from transcripts.words import GradeResult
 
-os.environ["TRITON_INTERPRET"] = "1"
 torch = pytest.importorskip("torch", reason="the task's tensors are torch's")
 pytest.importorskip("triton", reason="the kernels are Triton's")
 

@@ -17,7 +17,7 @@ ALLOWED = {
 # Inside orchestrator: a layer may import its own and those below it.
 LAYERS = (
     {"errors", "output", "engines"},
-    {"models"},
+    {"models", "turns"},
     {"plan"},
     {"agents"},
     {"faults", "heartbeat", "submission", "resume", "progress", "gradeprogress", "devices"},

@@ -34,6 +34,10 @@ class PublicReport:
     result: str  # a word of GradeResult
     text: str  # for the agent
     median_ms: dict[str, float] = field(default_factory=dict)  # bench only
+    # Of the turn on a GPU, filled in by whoever took it:
+    device: str = "cpu"
+    waited_s: float = 0.0
+    used_mib_before: int | None = None  # of the device, by those that stood still
 
 
 class Grader(Protocol):

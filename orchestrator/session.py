@@ -4,14 +4,14 @@ Ends that say something about the model are sealed. Infrastructure ends leave th
 to be resumed at its last finished step by the next sweep.
 """
 
-import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from graders.base import Grader, GradeRequest, PublicReport
+from graders.base import Grader, GradeRequest
 from orchestrator.agents.base import Agent, SessionContext, Standing
 from orchestrator.faults import StopRequested, outcome_of
 from orchestrator.heartbeat import Pulse
@@ -20,7 +20,10 @@ from orchestrator.models.entry import ModelEntry
 from orchestrator.models.errors import ModelError
 from orchestrator.plan import PlannedCell
 from orchestrator.resume import INTERRUPTED, standing
-from orchestrator.submission import digests, handed_in, write_folder
+from orchestrator.sessionbench import BenchTurn, SessionBench
+from orchestrator.submission import digests, handed_in
+from orchestrator.turns.seats import Seats
+from orchestrator.turns.turns import Turns
 from sandboxes.base import Sandbox, SandboxProvider, SandboxSpec, SnapshotFile
 from sandboxes.staging import plant_canaries, public_files
 from sandboxes.toolchain import Toolchain
@@ -56,6 +59,8 @@ class SessionParts:
     secrets: Mapping[str, str] = field(default_factory=dict)
     budget: Budget = field(default_factory=Budget)
     stop: threading.Event = field(default_factory=threading.Event)
+    turns: Turns = field(default_factory=lambda: Turns(lambda _: None))
+    seats: Seats | None = None  # on the GPUs that sessions of GPU tasks may use
 
 
 class Session:
@@ -104,18 +109,37 @@ class Session:
             self._prompt(writer, at)
         if open_call is not None:
             _answer_interrupted(writer, at, open_call)
-        sandbox = self._parts.provider.start(self._sandbox_spec())
-        try:
+        with self._seat() as device, self._sandbox(device) as sandbox:
             if at.step == 0:
                 self._stage(sandbox)
             try:
-                outcome = self._drive(writer, sandbox, at)
+                outcome = self._drive(writer, sandbox, at, device)
             except ModelError as error:
                 known = outcome_of(error)
                 if known is None or known.end.retryable:
                     raise
                 outcome = known  # a limit of the model's own: the session ends here
             return self._finish(writer, sandbox, at, outcome)
+
+    @contextmanager
+    def _seat(self) -> Iterator[str]:
+        """The device that the session works on: a GPU where its task needs one, else the CPU."""
+        seats = self._parts.seats
+        if seats is None or "cuda" not in self._cell.task.devices:
+            yield "cpu"
+            return
+        with seats.seat(self._check_stop) as uuid:
+            yield uuid
+
+    @contextmanager
+    def _sandbox(self, device: str) -> Iterator[Sandbox]:
+        """A started sandbox; one on a GPU stands still while another session has its turn."""
+        sandbox = self._parts.provider.start(self._sandbox_spec(device))
+        try:
+            with ExitStack() as stack:
+                if device != "cpu":
+                    stack.enter_context(self._parts.turns.sharing(device, sandbox))
+                yield sandbox
         finally:
             sandbox.close()
 
@@ -145,13 +169,14 @@ class Session:
         writer.append(Prompt, role="user", text=self._cell.task.prompt)
         at.conversation.turns.append(UserTurn(self._cell.task.prompt))
 
-    def _sandbox_spec(self) -> SandboxSpec:
+    def _sandbox_spec(self, device: str) -> SandboxSpec:
         return SandboxSpec(
             session_id=self._folder.id,
             owner=self._parts.owner,
             state_dir=self._folder.workspace,
             mounts=self._parts.toolchain.mounts,
             env=self._parts.toolchain.env,
+            gpus=() if device == "cpu" else (device,),
         )
 
     def _stage(self, sandbox: Sandbox) -> None:
@@ -159,7 +184,9 @@ class Session:
         for path, data in self._staged.items():
             sandbox.put(path, data)
 
-    def _drive(self, writer: TranscriptWriter, sandbox: Sandbox, at: Standing) -> Outcome:
+    def _drive(
+        self, writer: TranscriptWriter, sandbox: Sandbox, at: Standing, device: str
+    ) -> Outcome:
         model = self._parts.connect(self._cell.model)
         context = SessionContext(
             task=self._cell.task,
@@ -167,7 +194,13 @@ class Session:
             model=model,
             transcript=writer,
             bench=SessionBench(
-                self._parts.grader, self._cell.task, sandbox, self._staged, self._parts.isolation
+                self._parts.grader,
+                GradeRequest(
+                    self._cell.task, Path(), isolation=self._parts.isolation, device=device
+                ),
+                sandbox,
+                self._staged,
+                BenchTurn(self._parts.turns, self._folder.id, self._check_stop),
             ),
             standing=at,
             protocol=self._cell.model.protocol,
@@ -270,35 +303,3 @@ def _answer_interrupted(writer: TranscriptWriter, at: Standing, open_call: ToolC
         text=INTERRUPTED,
     )
     at.answered.append(ToolOutcome(call.id, INTERRUPTED, is_error=True))
-
-
-class SessionBench:
-    """`check` and `bench` of a session: the referee on a copy of the submission as it is now."""
-
-    def __init__(
-        self,
-        grader: Grader,
-        task: Task,
-        sandbox: Sandbox,
-        staged: Mapping[str, bytes],
-        isolation: str,
-    ) -> None:
-        self._grader = grader
-        self._task = task
-        self._sandbox = sandbox
-        self._staged = staged
-        self._isolation = isolation
-
-    def check(self) -> PublicReport:
-        """See `Bench.check`."""
-        return self._with_copy(self._grader.check)
-
-    def bench(self) -> PublicReport:
-        """See `Bench.bench`."""
-        return self._with_copy(self._grader.bench)
-
-    def _with_copy(self, run: Callable[[GradeRequest], PublicReport]) -> PublicReport:
-        files = handed_in(self._sandbox.snapshot(), self._staged)
-        with tempfile.TemporaryDirectory(prefix="submission-") as scratch:
-            folder = write_folder({p: f.data for p, f in files.items()}, Path(scratch) / "files")
-            return run(GradeRequest(self._task, folder, isolation=self._isolation))

@@ -122,6 +122,9 @@ class BenchRun(AnyEvent):
     kind: Literal["bench_run"] = "bench_run"
     step: int
     median_ms: dict[str, float]
+    device: str = "cpu"  # or a GPU's UUID
+    waited_s: float = 0.0  # for the exclusive turn
+    used_mib_before: int | None = None  # of the GPU, by sessions that stood still
 
 
 class Compaction(AnyEvent):

@@ -177,7 +177,14 @@ class _Session:
         if call.name == "check":
             append(CheckRun, step=step, passed=report.passed, result=report.result)
         else:
-            append(BenchRun, step=step, median_ms=report.median_ms)
+            append(
+                BenchRun,
+                step=step,
+                median_ms=report.median_ms,
+                device=report.device,
+                waited_s=report.waited_s,
+                used_mib_before=report.used_mib_before,
+            )
 
 
 _MOST_EMPTY = 5

@@ -21,7 +21,7 @@ LAYERS = (
     {"plan"},
     {"agents"},
     {"faults", "heartbeat", "submission", "resume", "progress", "gradeprogress", "devices"},
-    {"batch", "foreign", "handin", "gradefile", "qualifying"},
+    {"batch", "foreign", "handin", "gradefile", "qualifying", "sessionbench"},
     {"session", "boards"},
     {
         "sweep",

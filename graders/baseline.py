@@ -7,7 +7,6 @@ figures of one method on one device in one turn. It is ours, so its events are b
 
 import shutil
 import statistics
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from graders.candidate import candidate_of
 from graders.errors import GraderVoid, SubmissionFailed
 from graders.pacing.timer import can_be_paced, time_paced
 from graders.timing import time_shapes
+from sandboxes.scratch import Scratch
 
 _measured: dict[tuple[str, str, str, str], dict[str, float]] = {}
 """By task, device, isolation and tier: once in a process that grades, as for ceilings."""
@@ -33,9 +33,10 @@ def baseline_ms(request: GradeRequest) -> dict[str, float]:
 
 
 def _measure(request: GradeRequest, source: Path) -> dict[str, float]:
-    with tempfile.TemporaryDirectory(prefix="baseline-") as scratch:
-        shutil.copyfile(source, Path(scratch) / request.task.interface.file)
-        asked = replace(request, submission=Path(scratch))
+    with Scratch("baseline") as scratch:
+        folder = scratch.folder()
+        shutil.copyfile(source, folder / request.task.interface.file)
+        asked = replace(request, submission=folder)
         try:
             return _timed(asked)
         except SubmissionFailed as error:

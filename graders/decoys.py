@@ -10,14 +10,11 @@ the changed submission cannot be built: no kernel, no evidence.
 
 import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from graders import clearing
 from graders.buffers import room_for
 from graders.candidate import Candidate, Draw
 from graders.closeness import compare_all
@@ -27,6 +24,7 @@ from graders.launch import World
 from graders.ledger import MAX_CALLS, main_kernel
 from graders.referee import WorkerSession
 from graders.worker.cuda_text import emptied
+from sandboxes.scratch import Scratch
 from tasks.spec import Shape
 from transcripts.records import CheckResult, Ledger
 
@@ -112,8 +110,8 @@ def _taken(session: WorkerSession) -> Mapping[str, int]:
 @contextmanager
 def _emptied_world(place: World) -> Iterator[World]:
     """The same world with the kernels of its CUDA files emptied, and another mark."""
-    root = Path(tempfile.mkdtemp(prefix="grading-"))
-    try:
+    with Scratch("grading") as scratch:
+        root = scratch.path
         root.chmod(0o755)
         shutil.copytree(place.worker, root / "worker")
         shutil.copytree(place.submission, root / "submission")
@@ -125,8 +123,6 @@ def _emptied_world(place: World) -> Iterator[World]:
                     path.write_bytes(text.encode("utf-8", "surrogateescape"))
         worker, submission = root / "worker", root / "submission"
         yield replace(place, worker=worker, submission=submission, mark=secrets.token_hex(16))
-    finally:
-        clearing.remove(root)
 
 
 def _result(

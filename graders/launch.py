@@ -7,13 +7,12 @@ import secrets
 import shutil
 import stat
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from graders import clearing, surroundings
+from graders import surroundings
 from graders.errors import GraderVoid
 from graders.printed import last_words
 from graders.running import Place, Running
@@ -22,6 +21,7 @@ from sandboxes.cgroup import Cgroup
 from sandboxes.devices import gpu_devices
 from sandboxes.errors import SandboxError
 from sandboxes.jail import Jail, spare_uid, unconfined
+from sandboxes.scratch import Scratch
 from sandboxes.toolchain import Toolchain, link_packages, link_tools, reachable_by_others
 
 HERE = Path(__file__).parent
@@ -67,8 +67,8 @@ def world(
     ``auto`` is bubblewrap: less isolation is on request only.
     """
     confined = isolation in ("auto", "bubblewrap")
-    root = Path(tempfile.mkdtemp(prefix="grading-"))
-    try:
+    with Scratch("grading") as scratch:
+        root = scratch.path
         root.chmod(0o755)  # another uid reads it
         worker, copied = root / "worker", root / "submission"
         worker.mkdir()
@@ -84,15 +84,13 @@ def world(
         _open_to_readers(root)
         kind = "bubblewrap" if confined else isolation
         yield World(worker, copied, kind, packages, secrets.token_hex(16))
-    finally:
-        clearing.remove(root)
 
 
 @contextmanager
 def changed_world(place: World, file: str, appended: str) -> Iterator[World]:
     """The same world with text at the end of one file of the submission, and another mark."""
-    root = Path(tempfile.mkdtemp(prefix="grading-"))
-    try:
+    with Scratch("grading") as scratch:
+        root = scratch.path
         root.chmod(0o755)
         shutil.copytree(place.worker, root / "worker")
         shutil.copytree(place.submission, root / "submission")
@@ -106,8 +104,6 @@ def changed_world(place: World, file: str, appended: str) -> Iterator[World]:
             submission=root / "submission",
             mark=secrets.token_hex(16),
         )
-    finally:
-        clearing.remove(root)
 
 
 def worker_files() -> list[Path]:

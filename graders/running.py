@@ -12,11 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from graders import clearing, failures, processes, surroundings
+from graders import failures, processes, surroundings
 from graders.errors import GraderVoid, SubmissionFailed
 from graders.printed import Tail
 from sandboxes.cgroup import Cgroup
 from sandboxes.jail import kill_tree
+from sandboxes.scratch import remove
 from transcripts.words import GradeResult
 
 LOG_BYTES = 16 << 10
@@ -90,7 +91,7 @@ class Running:
         if self._reader is not None:
             self._reader.join(timeout=5)
         if self.scratch is not None:
-            clearing.remove(self.scratch)
+            remove(self.scratch)
 
     def _drain(self) -> None:
         assert self.popen.stdout is not None

@@ -7,7 +7,6 @@ batch that was stopped is gone on with by running it again.
 
 import os
 import signal
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +21,7 @@ from typing import Any
 from graders.base import Grader, GradeRequest
 from orchestrator.errors import UserError
 from orchestrator.gradeprogress import Reporter
+from sandboxes.scratch import Scratch
 from transcripts.records import Grade
 
 LOOK_AHEAD = 2
@@ -57,13 +57,13 @@ class Job:
 class _Ready:
     """A job whose submission waits for its turn."""
 
-    scratch: tempfile.TemporaryDirectory[str]
+    scratch: Scratch
     request: GradeRequest
     prepared: Any
 
     def close(self) -> None:
         self.prepared.close()
-        self.scratch.cleanup()
+        self.scratch.close()
 
 
 def run(
@@ -136,10 +136,10 @@ class _Ahead:
 
 
 def _stage(job: Job, grader: Grader) -> _Ready:
-    scratch = tempfile.TemporaryDirectory(prefix="submission-", ignore_cleanup_errors=True)
+    scratch = Scratch("submission")
     with ExitStack() as undo:
-        undo.callback(scratch.cleanup)
-        request = job.stage(Path(scratch.name))
+        undo.callback(scratch.close)
+        request = job.stage(scratch.folder())
         ready = _Ready(scratch, request, grader.prepare(request))
         undo.pop_all()
         return ready

@@ -1,16 +1,15 @@
 """`replay --execute`: the recorded tool calls again in a fresh sandbox, compared step by step."""
 
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from orchestrator.players import Player, player_for
 from orchestrator.session import staged_files
 from orchestrator.submission import handed_in
 from sandboxes.base import Sandbox, SandboxSpec
 from sandboxes.registry import provider
+from sandboxes.scratch import Scratch
 from sandboxes.toolchain import host_toolchain
 from tasks.loader import load_task
 from transcripts.dialects import read_log
@@ -70,11 +69,11 @@ def execute(folder: AttemptFolder, sandbox_kind: str) -> Replay:
 @contextmanager
 def _sandbox(kind: str, staged: Mapping[str, bytes]) -> Iterator[Sandbox]:
     toolchain = host_toolchain()
-    with tempfile.TemporaryDirectory(prefix="replay-") as scratch:
+    with Scratch("replay") as scratch:
         spec = SandboxSpec(
             session_id=new_id(),
             owner=this_process(),
-            state_dir=Path(scratch),
+            state_dir=scratch.folder(),
             mounts=toolchain.mounts,
             env=toolchain.env,
         )

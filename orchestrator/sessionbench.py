@@ -1,14 +1,13 @@
 """`check` and `bench` of a session: the referee on a copy of the submission as it is now."""
 
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from graders.base import Grader, GradeRequest, PublicReport
 from orchestrator.submission import digests, handed_in, write_folder
 from orchestrator.turns.turns import Ticket, Turns
 from sandboxes.base import Sandbox
+from sandboxes.scratch import Scratch
 from transcripts.records import digest_of
 
 
@@ -62,6 +61,6 @@ class SessionBench:
 
     def _with_copy(self, run: Callable[[GradeRequest], PublicReport]) -> PublicReport:
         files = handed_in(self._sandbox.snapshot(), self._staged)
-        with tempfile.TemporaryDirectory(prefix="submission-") as scratch:
-            folder = write_folder({p: f.data for p, f in files.items()}, Path(scratch) / "files")
+        with Scratch("submission") as scratch:
+            folder = write_folder({p: f.data for p, f in files.items()}, scratch.folder())
             return run(replace(self._request, submission=folder))

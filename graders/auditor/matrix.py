@@ -5,12 +5,12 @@ names the mechanism of its ``expect.toml``.
 """
 
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from graders.auditor.pipeline import audit
+from sandboxes.scratch import Scratch
 from tasks.loader import Cheat, cheats
 from tasks.spec import Task
 from transcripts.records import Audit, Grade
@@ -80,8 +80,8 @@ def matrix(
 ) -> Iterator[Line]:
     """Audit every case, on source alone or, with ``grading``, on source and behaviour."""
     for case in cases(task, kinds):
-        with tempfile.TemporaryDirectory(prefix="audit-") as scratch:
-            copy = Path(scratch) / "submission"
+        with Scratch("audit") as scratch:
+            copy = scratch.path / "submission"
             # what a cheat is expected to be is no part of what it hands in
             shutil.copytree(case.path, copy, ignore=shutil.ignore_patterns("expect.toml"))
             grade = grading(task, copy) if grading is not None else None

@@ -6,12 +6,13 @@ from orchestrator.commands.options import ArchiveOption, JsonOption, archive_pat
 
 
 def gc(ctx: typer.Context, archive: ArchiveOption = None, as_json: JsonOption = False) -> None:
-    """Remove sandboxes and processes of orchestrators that died, and scratch of an archive.
+    """Remove sandboxes, processes and scratch of orchestrators that died.
 
-    What belongs to a live one is never touched. Without an archive there, only the first.
+    What belongs to a live one is never touched. An archive is cleared of unfinished files too.
 
     Example: orchestrator gc --archive ./archive
     """
+    from sandboxes import scratch
     from sandboxes.registry import KINDS, provider
     from transcripts.owner import is_live
     from transcripts.store import Archive
@@ -23,6 +24,7 @@ def gc(ctx: typer.Context, archive: ArchiveOption = None, as_json: JsonOption = 
         if provider(kind).unavailable_reason() is None
         for line in provider(kind).reap(is_live)
     ]
+    removed += scratch.reap()
     path = archive_path(ctx, archive)
     if archive is not None or path.exists():
         removed += sweep_scratch(Archive.open(path))

@@ -3,9 +3,10 @@ import shutil
 import pytest
 
 from candidates import written
+from tasks import hardware
 from tasks.deck import deck_names, deck_tasks, load_deck, lock_deck
 from tasks.errors import BrokenTask, UnknownDeck, UnknownTask
-from tasks.loader import LIBRARY
+from tasks.loader import LIBRARY, task_names
 
 DECK = """\
 # A deck with two cells of one task.
@@ -33,14 +34,32 @@ def library(tmp_path):
     return tmp_path
 
 
-def test_the_shipped_deck_is_locked_to_the_shipped_tasks():
-    deck = load_deck("rounds")
+@pytest.mark.parametrize(
+    ("name", "tasks"),
+    [
+        ("rounds", ["kv-cache", "layernorm-backward", "fused-softmax-topk"]),
+        (
+            "hard",
+            ["fp8-gemm", "kda-chunk", "paged-attention", "topk", "moe-swiglu", "w4a16-gemm"],
+        ),
+        ("cuda", ["glm-fused-moe", "nsa", "megaqwen-decode", "grid-mingru"]),
+    ],
+)
+def test_the_shipped_decks_are_locked_to_the_shipped_tasks(name, tasks):
+    deck = load_deck(name)
     assert all(cell.digest for cell in deck.cells)
-    assert [task.name for task in deck_tasks(deck)] == [
-        "kv-cache",
-        "layernorm-backward",
-        "fused-softmax-topk",
-    ]
+    assert [task.name for task in deck_tasks(deck)] == tasks
+    assert deck.canonical_hardware in hardware.load()
+
+
+def test_every_shipped_task_is_in_a_deck():
+    dealt = {cell.task for name in deck_names() for cell in load_deck(name).cells}
+    assert dealt == set(task_names())
+
+
+def test_the_cuda_deck_takes_no_other_language():
+    for task in deck_tasks(load_deck("cuda")):
+        assert set(task.languages) == {"cuda_raw", "ptx"}, task.name
 
 
 def test_an_unknown_deck_is_answered_with_the_nearest_names():

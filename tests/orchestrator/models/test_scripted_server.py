@@ -6,9 +6,9 @@ import pytest
 
 from orchestrator.models.knobs import Knobs, UnknownKnob
 from orchestrator.models.scripted import PortInUse, ScriptedServer
-from tasks.loader import load_task, task_names
+from tasks.loader import load_task
 
-PROMPT = load_task(task_names()[0]).prompt
+PROMPT = load_task("fused-softmax-topk").prompt
 TOOL = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
 
 

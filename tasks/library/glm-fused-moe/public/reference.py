@@ -3,8 +3,8 @@
 An expert is w2 (silu(gate x) * (up x)), where w1 holds the I rows of gate and then those of up.
 Everything is float32 between bfloat16 inputs and the one rounding of the result. The module
 interface is that of the public deck: ``Model(T, E, top_k, n_shared, H, I)`` with ``w1_routed``
-(E, 2I, H), ``w2_routed`` (E, H, I), ``w1_shared`` (n_shared, 2I, H), ``w2_shared`` (n_shared, H, I),
-and ``get_inputs``, ``get_init_inputs`` at module level.
+(E, 2I, H), ``w2_routed`` (E, H, I), ``w1_shared`` (n_shared, 2I, H), ``w2_shared``
+(n_shared, H, I), and ``get_inputs``, ``get_init_inputs`` at module level.
 """
 
 import torch

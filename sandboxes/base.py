@@ -47,6 +47,7 @@ class SandboxSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = Limits()
     gpus: tuple[str, ...] = ()  # UUIDs
+    doors: Mapping[str, Path] = field(default_factory=dict)  # name -> Unix socket of the host
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,14 @@ class Sandbox(Protocol):
         """The workspace's path as seen by commands."""
         ...
 
+    @property
+    def doors(self) -> Mapping[str, str]:
+        """Name -> ``127.0.0.1:port`` as seen by commands, of each door of the spec.
+
+        What connects there talks to the door's socket on the host; there is no other way out.
+        """
+        ...
+
     def exec(
         self,
         argv: Sequence[str],
@@ -104,8 +113,12 @@ class Sandbox(Protocol):
         timeout_s: float,
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
+        on_output: Callable[[bytes], None] | None = None,
     ) -> ExecResult:
         """Run a command in the workspace, stdin closed; at the timeout its whole tree is killed.
+
+        ``on_output`` is given all of the output as it comes, on this thread; the result's is capped
+        all the same. Time in which the sandbox stands still (`freeze`) does not count.
 
         Raises SandboxGone when the sandbox itself died. A command's failure is an exit code.
         """
@@ -131,6 +144,14 @@ class Sandbox(Protocol):
         Small files come first, so that no giant takes their place. Never among them: what tools
         derive (`sandboxes.names`), links and special files, and names that no archive can hold.
         """
+        ...
+
+    def freeze(self) -> None:
+        """Make all that runs inside stand still; new commands wait. Idempotent."""
+        ...
+
+    def thaw(self) -> None:
+        """Let it go on. Idempotent."""
         ...
 
     def close(self) -> None:

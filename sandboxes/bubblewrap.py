@@ -15,11 +15,17 @@ from sandboxes.cgroup import Cgroup
 from sandboxes.devices import gpu_devices
 from sandboxes.errors import SandboxStartFailed, SandboxUnavailable
 from sandboxes.jail import Jail, kill_tree, spare_uid
-from sandboxes.supervised import SUPERVISOR, SupervisedSandbox
+from sandboxes.supervised import (
+    DOORS,
+    SUPERVISOR,
+    SupervisedSandbox,
+    door_mounts,
+    door_words,
+)
 from sandboxes.toolchain import BASE_ENV, host_toolchain, interpreter
 from sandboxes.workspace import Workspace
 
-SUPERVISOR_INSIDE = "/opt/supervisor.py"
+SUPERVISOR_INSIDE, DOORS_INSIDE = "/opt/supervisor.py", "/opt/doors.py"
 _GRACE_S = 5.0
 
 
@@ -57,7 +63,7 @@ class BubblewrapProvider:
         jail = _jail(spec, workspace, uid, group)
         ours, theirs = socket.socketpair()
         with theirs, tempfile.TemporaryFile() as complaints:
-            process = _supervise(jail, theirs, complaints)
+            process = _supervise(jail, theirs, complaints, door_words(spec))
             theirs.close()
             try:
                 return SupervisedSandbox(
@@ -67,6 +73,7 @@ class BubblewrapProvider:
                     env=BASE_ENV | dict(spec.env),
                     limits=spec.limits,
                     end=_End(process, group),
+                    doors=tuple(spec.doors),
                 )
             except SandboxStartFailed as error:
                 complaints.seek(0)
@@ -98,7 +105,12 @@ class _End:
 def _jail(spec: SandboxSpec, workspace: Workspace, uid: int, group: Cgroup | None) -> Jail:
     mounts = spec.mounts or host_toolchain().mounts
     return Jail(
-        mounts=(*mounts, Mount(SUPERVISOR, SUPERVISOR_INSIDE)),
+        mounts=(
+            *mounts,
+            Mount(SUPERVISOR, SUPERVISOR_INSIDE),
+            Mount(DOORS, DOORS_INSIDE),
+            *door_mounts(spec),
+        ),
         writable=(Mount(workspace.root, WORKSPACE),),
         devices=gpu_devices(spec.gpus),
         uid=uid,
@@ -109,7 +121,9 @@ def _jail(spec: SandboxSpec, workspace: Workspace, uid: int, group: Cgroup | Non
     )
 
 
-def _supervise(jail: Jail, wire: socket.socket, complaints: IO[bytes]) -> subprocess.Popen[bytes]:
+def _supervise(
+    jail: Jail, wire: socket.socket, complaints: IO[bytes], doors: Sequence[str]
+) -> subprocess.Popen[bytes]:
     fd = wire.fileno()
-    command = [str(interpreter()), "-I", "-S", SUPERVISOR_INSIDE, "fd", str(fd)]
+    command = [str(interpreter()), "-I", "-S", SUPERVISOR_INSIDE, "fd", str(fd), *doors]
     return jail.popen(command, pass_fds=[fd], stdout=subprocess.DEVNULL, stderr=complaints)

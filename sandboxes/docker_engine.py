@@ -22,7 +22,14 @@ from sandboxes.base import WORKSPACE, Mount, Sandbox, SandboxSpec
 from sandboxes.devices import gpu_devices
 from sandboxes.errors import SandboxStartFailed, SandboxUnavailable
 from sandboxes.jail import SHM_SHARE, TMP_SHARE, spare_uid
-from sandboxes.supervised import START_S, SUPERVISOR, SupervisedSandbox
+from sandboxes.supervised import (
+    DOORS,
+    START_S,
+    SUPERVISOR,
+    SupervisedSandbox,
+    door_mounts,
+    door_words,
+)
 from sandboxes.toolchain import BASE_ENV, host_toolchain, interpreter
 from sandboxes.workspace import Workspace
 
@@ -35,7 +42,7 @@ OWNER_LABEL, SESSION_LABEL = "kernel-orchestrator.owner", "kernel-orchestrator.s
 _ANSWER_S = 0.8  # of `unavailable_reason`; a daemon on a Unix socket needs a few milliseconds
 _CALL_S = 60.0
 _END_S = 15.0
-_SUPERVISOR_INSIDE, _WIRE_INSIDE = "/opt/supervisor.py", "/run/wire"
+_SUPERVISOR_INSIDE, _DOORS_INSIDE, _WIRE_INSIDE = "/opt/supervisor.py", "/opt/doors.py", "/run/wire"
 _LOOK_S = 0.25
 _NOBODY = 65534
 _NO_SDK = "the docker SDK is not installed; run `pip install docker`"
@@ -94,7 +101,15 @@ class DockerProvider:
                 end.force(container)
                 raise SandboxStartFailed(f"the container did not start: {error}") from error
         env = BASE_ENV | dict(spec.env)
-        return SupervisedSandbox(self.kind, wire, workspace, env=env, limits=spec.limits, end=end)
+        return SupervisedSandbox(
+            self.kind,
+            wire,
+            workspace,
+            env=env,
+            limits=spec.limits,
+            end=end,
+            doors=tuple(spec.doors),
+        )
 
     def reap(self, is_live: Callable[[str], bool]) -> Sequence[str]:
         """Remove containers whose owner is dead."""
@@ -159,11 +174,14 @@ def _options(spec: SandboxSpec, workspace: Path) -> dict[str, Any]:
     mounts = (
         *(spec.mounts or host_toolchain().mounts),
         Mount(SUPERVISOR, _SUPERVISOR_INSIDE),
+        Mount(DOORS, _DOORS_INSIDE),
+        *door_mounts(spec),
         Mount(spec.state_dir.resolve() / "wire", _WIRE_INSIDE),
     )
     wire = f"{_WIRE_INSIDE}/socket"
+    supervisor = [str(interpreter()), "-I", "-S", _SUPERVISOR_INSIDE, "connect", wire]
     return _confinement(mounts) | {
-        "command": [str(interpreter()), "-I", "-S", _SUPERVISOR_INSIDE, "connect", wire],
+        "command": [*supervisor, *door_words(spec)],
         "user": f"{uid}:{uid}",
         "labels": {OWNER_LABEL: spec.owner, SESSION_LABEL: spec.session_id},
         "mounts": [*_binds(mounts), *_binds([Mount(workspace, WORKSPACE)], "rw")],

@@ -1,18 +1,22 @@
 """The supervisor inside a sandbox: runs commands for the outside, one at a time.
 
-One file, standard library only, run as ``python -I -S inside.py fd <n>`` or ``connect <path>``; it
-carries nothing of the product. It holds the only end of a stream socket (the *wire*), never passes
-it on, and ends when the outside closes it. As PID 1 of a namespace it cannot be killed from inside,
-takes the namespace with it, and is closed to ptrace, so that a command of the same uid can neither
-stop it nor answer in its name. Without a namespace it is a subreaper and kills what descends
-from it.
+Standard library only, run as ``python -I -S inside.py fd <n>`` or ``connect <path>``, then a
+``port:path`` for each door (`doors.py`, which lies beside it). It carries nothing of the product,
+holds the only end of a stream socket (the *wire*), never passes it on, and ends when the outside
+closes it. As PID 1 of a namespace it cannot be killed from inside, takes the namespace with it, and
+is closed to ptrace, so that a command of the same uid can neither stop it nor answer in its name.
+Without a namespace it is a subreaper and kills what descends from it.
 
 Frames: a 4-byte big-endian length, then a byte for the kind, then the payload.
 
-in   ``x``  output limit, number of words, number of variables (u32 each), then, each with a u32
-            length: working folder, words, ``NAME=value``; answered by one ``r``
+in   ``x``  output limit, number of words, number of variables (u32 each), whether to send output
+            as it comes (u8), then, each with a u32 length: working folder, words, ``NAME=value``;
+            answered by one ``r``
 in   ``k``  kill everything inside; a running command's ``r`` follows
-out  ``h``  ready
+in   ``f``  stop everything inside, and let commands wait; ``t``: go on; answered by one ``d``
+out  ``h``  ready; the doors' ports (u16 each)
+out  ``d``  done: what was running has stopped, or goes on
+out  ``o``  a piece of output
 out  ``r``  exit code (i32), dropped bytes (u64), length of the head (u32), head, tail
 """
 
@@ -31,7 +35,9 @@ CHUNK = 1 << 16
 SILENCE_MS, DRAIN_S = 20, 0.1  # how long the output of survivors is waited for
 MAX_LEFT_OPEN = 64
 MOST_PIDS = 512  # where no limit of this user's processes says otherwise
-HELLO, RESULT, KILL = b"h", b"r", b"k"
+HELLO, RESULT, KILL, FREEZE, THAW, DONE, OUTPUT = b"h", b"r", b"k", b"f", b"t", b"d", b"o"
+STOPPED = "TtZXx"  # states of a process that does not run (proc_pid_stat(5))
+MOST_LOOKS = 500
 
 
 class Output:
@@ -59,8 +65,10 @@ class Output:
 class Command:
     """The running command. ``pid`` is None when it could not be started."""
 
-    def __init__(self, limit: int, cwd: bytes, words: list[bytes], env: dict[bytes, bytes]) -> None:
-        self.output = Output(limit)
+    def __init__(
+        self, limit: int, streams: bool, cwd: bytes, words: list[bytes], env: dict[bytes, bytes]
+    ) -> None:
+        self.output, self.streams = Output(limit), streams
         self.pid: int | None = None
         self.status: int | None = None
         reader, writer = os.pipe()
@@ -79,10 +87,12 @@ class Command:
 class Supervisor:
     """Serves one wire."""
 
-    def __init__(self, wire: int) -> None:
-        self.wire, self.wake = wire, wake_on_child()
+    def __init__(self, wire: int, ports: list[int]) -> None:
+        self.wire, self.wake, self.ports = wire, wake_on_child(), ports
         self.is_init = os.getpid() == 1
         self.command: Command | None = None
+        self.frozen = False
+        self.waiting: bytes | None = None  # a command that came meanwhile
         self.left_open: list[int] = []  # output pipes that survivors of ended commands hold
         self.poller = select.poll()
         for fd in (self.wire, self.wake):
@@ -91,7 +101,7 @@ class Supervisor:
     def serve(self) -> None:
         """Answer until the outside is gone."""
         try:
-            self.send(HELLO)
+            self.send(HELLO + struct.pack(f">{len(self.ports)}H", *self.ports))
             while True:
                 self.step()
         except ConnectionError:
@@ -123,6 +133,17 @@ class Supervisor:
         if frame[:1] == KILL:
             self.kill_all()
             return
+        if frame[:1] in (FREEZE, THAW):
+            self.stand_still() if frame[:1] == FREEZE else self.go_on()
+            self.send(DONE)
+            return
+        if self.frozen:
+            self.waiting = frame
+        else:
+            self.start(frame)
+
+    def start(self, frame: bytes) -> None:
+        """Start the command of an ``x`` frame."""
         if self.is_init and crowded():
             self.kill_all()  # left by a fork bomb: the next command could not even fork
         self.command = Command(*parse(frame[1:]))
@@ -136,6 +157,8 @@ class Supervisor:
         data = read_some(command.pipe)
         if data:
             command.output.add(data)
+            if command.streams:
+                self.send(OUTPUT + data)
         elif data is not None:
             self.forget(command.pipe)
             command.pipe = None
@@ -175,10 +198,31 @@ class Supervisor:
     def kill_all(self) -> None:
         """Kill until nothing is left: whatever loses its parent becomes our child."""
         while self.reap():
-            for pid in [-1] if self.is_init else descendants(os.getpid()):
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
+            self.signal_all(signal.SIGKILL)
             time.sleep(0.002)
+
+    def stand_still(self) -> None:
+        """Stop until nothing runs: what was forking meanwhile is stopped in its turn."""
+        self.frozen = True
+        for _ in range(MOST_LOOKS):
+            self.signal_all(signal.SIGSTOP)
+            if not running(os.getpid()):
+                return
+            time.sleep(0.002)
+
+    def go_on(self) -> None:
+        """Let run what was stopped, and start what waits."""
+        self.frozen = False
+        self.signal_all(signal.SIGCONT)
+        if self.waiting is not None:
+            frame, self.waiting = self.waiting, None
+            self.start(frame)
+
+    def signal_all(self, number: int) -> None:
+        """To everything inside but ourselves."""
+        for pid in [-1] if self.is_init else descendants(os.getpid()):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
 
     def receive(self, size: int) -> bytes:
         """Exactly ``size`` bytes."""
@@ -205,16 +249,16 @@ def crowded() -> bool:
     return sum(map(str.isdigit, names)) > most // 2
 
 
-def parse(payload: bytes) -> tuple[int, bytes, list[bytes], dict[bytes, bytes]]:
-    """Limit, working folder, words and variables of an ``x`` frame."""
-    limit, n_words, n_variables = struct.unpack_from(">III", payload)
-    at, strings = 12, []
+def parse(payload: bytes) -> tuple[int, bool, bytes, list[bytes], dict[bytes, bytes]]:
+    """Limit, whether to stream, working folder, words and variables of an ``x`` frame."""
+    limit, n_words, n_variables, streams = struct.unpack_from(">IIIB", payload)
+    at, strings = 13, []
     for _ in range(1 + n_words + n_variables):
         (size,) = struct.unpack_from(">I", payload, at)
         strings.append(payload[at + 4 : at + 4 + size])
         at += 4 + size
     variables = dict(item.split(b"=", 1) for item in strings[1 + n_words :])
-    return limit, strings[0], strings[1 : 1 + n_words], variables
+    return limit, bool(streams), strings[0], strings[1 : 1 + n_words], variables
 
 
 def spawn(words: list[bytes], env: dict[bytes, bytes], cwd: bytes, output: int) -> int:
@@ -264,14 +308,28 @@ def read_some(fd: int) -> bytes | None:
 def descendants(pid: int) -> list[int]:
     """All processes below ``pid``."""
     children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib costs start-up time
-        if name.isdigit():
-            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
-                parent = int(file.read().rpartition(b")")[2].split()[1])
-                children.setdefault(parent, []).append(int(name))
+    for number, (_, parent) in processes().items():
+        children.setdefault(parent, []).append(number)
     found = list(children.get(pid, ()))
     for child in found:
         found += children.get(child, ())
+    return found
+
+
+def running(pid: int) -> bool:
+    """True when anything below ``pid`` is not stopped or dead."""
+    seen = processes()
+    return any(seen[child][0] not in STOPPED for child in descendants(pid) if child in seen)
+
+
+def processes() -> dict[int, tuple[str, int]]:
+    """State and parent of every process that we see, by its number."""
+    found = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib costs start-up time
+        if name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
+                state, parent = file.read().rpartition(b")")[2].split()[:2]
+                found[int(name)] = state.decode(), int(parent)
     return found
 
 
@@ -305,7 +363,19 @@ def main() -> None:
     else:
         prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     os.umask(0o022)
-    Supervisor(wire).serve()
+    Supervisor(wire, open_doors(sys.argv[3:])).serve()
+
+
+def open_doors(wanted: list[str]) -> list[int]:
+    """Open ``port:path`` doors; their ports. Nothing is imported for none: starting is quick."""
+    if not wanted:
+        return []
+    sys.path.append(os.path.dirname(__file__))  # noqa: PTH120
+    from doors import Doors  # type: ignore[import-not-found]  # noqa: PLC0415
+
+    pairs = [item.split(":", 1) for item in wanted]
+    ports: list[int] = Doors([(int(port), path) for port, path in pairs]).ports
+    return ports
 
 
 if __name__ == "__main__":

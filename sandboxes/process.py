@@ -42,11 +42,12 @@ class ProcessProvider:
         root = spec.state_dir.resolve() / "workspace"
         workspace = Workspace(root, str(root), os.geteuid(), spec.limits)
         env = _environment(spec)
+        doors = [f"0:{path.resolve()}" for path in spec.doors.values()]  # any port: it is shared
         ours, theirs = socket.socketpair()
         with theirs:
             fd = theirs.fileno()
             process = unconfined(
-                [str(interpreter()), "-I", "-S", str(SUPERVISOR), "fd", str(fd)],
+                [str(interpreter()), "-I", "-S", str(SUPERVISOR), "fd", str(fd), *doors],
                 env=env,
                 cwd=root,
                 limits=spec.limits,
@@ -55,7 +56,15 @@ class ProcessProvider:
                 pass_fds=[fd],
             )
         end = _End(process)
-        return SupervisedSandbox(self.kind, ours, workspace, env=env, limits=spec.limits, end=end)
+        return SupervisedSandbox(
+            self.kind,
+            ours,
+            workspace,
+            env=env,
+            limits=spec.limits,
+            end=end,
+            doors=tuple(spec.doors),
+        )
 
     def reap(self, is_live: Callable[[str], bool]) -> Sequence[str]:
         """Kill marked processes of dead owners."""

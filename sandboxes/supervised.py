@@ -13,11 +13,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from sandboxes.base import ExecResult, Limits, Snapshot
+from sandboxes.base import ExecResult, Limits, Mount, SandboxSpec, Snapshot
 from sandboxes.errors import SandboxGone, SandboxStartFailed
 from sandboxes.workspace import Workspace
 
-SUPERVISOR = Path(__file__).parent / "inside.py"
+SUPERVISOR, DOORS = Path(__file__).parent / "inside.py", Path(__file__).parent / "doors.py"
+FIRST_PORT = 4180
+"""Of the doors, where a sandbox has a loopback of its own."""
+
 START_S = 20.0
 KILL_S = 30.0
 """How long the supervisor may take to kill everything; after that the sandbox itself is ended."""
@@ -25,6 +28,10 @@ KILL_S = 30.0
 _FOREVER_S = 1e8
 _RESULT = struct.Struct(">iQI")
 _HELLO, _RESULT_KIND, _EXEC, _KILL = b"h", b"r", b"x", b"k"
+_FREEZE, _THAW, _DONE, _OUTPUT = b"f", b"t", b"d", b"o"
+_CHUNK = 1 << 16  # of streamed output
+_LOOK_S = 0.05
+_DOORS_INSIDE = "/run/doors"
 
 
 class SupervisedSandbox:
@@ -39,6 +46,7 @@ class SupervisedSandbox:
         env: Mapping[str, str],
         limits: Limits,
         end: Callable[[], None],
+        doors: Sequence[str] = (),
     ) -> None:
         """Wait for the supervisor's greeting; ``end`` waits for, or forces, the sandbox's end.
 
@@ -48,12 +56,17 @@ class SupervisedSandbox:
         self._wire, self._workspace, self._end = wire, workspace, end
         self._env, self._limits = dict(env), limits
         self._turn, self._closing, self._closed = threading.Lock(), threading.Lock(), False
+        self._sending, self._still = threading.Lock(), _Stillness()
         try:
             greeting = self._receive(time.monotonic() + START_S)
         except (SandboxGone, TimeoutError) as error:
             self.close()
             raise SandboxStartFailed(f"the {kind} sandbox did not start: {error}") from error
-        assert greeting == _HELLO
+        assert greeting[:1] == _HELLO
+        ports = struct.unpack(f">{len(doors)}H", greeting[1:])
+        self.doors: Mapping[str, str] = {
+            name: f"127.0.0.1:{port}" for name, port in zip(doors, ports, strict=True)
+        }
 
     @property
     def home(self) -> str:
@@ -67,17 +80,21 @@ class SupervisedSandbox:
         timeout_s: float,
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
+        on_output: Callable[[bytes], None] | None = None,
     ) -> ExecResult:
         """Run a command; see `Sandbox.exec`. 126 and 127 mean that it could not be started."""
         if not argv:
             raise ValueError("a command needs at least one word")
         folder = os.path.join(self.home, cwd or "")  # noqa: PTH118 - a path of the sandbox
-        request = _request(self._limits.output_bytes, folder, argv, {**self._env, **(env or {})})
+        variables = {**self._env, **(env or {})}
+        request = _request(
+            self._limits.output_bytes, on_output is not None, folder, argv, variables
+        )
         with self._turn:
             started = time.monotonic()
             try:
                 self._send(request)
-                body, timed_out = self._result(started + min(timeout_s, _FOREVER_S))
+                body, timed_out = self._result(started, min(timeout_s, _FOREVER_S), on_output)
                 return _finished(body, timed_out, time.monotonic() - started)
             except TimeoutError as error:
                 self.close()
@@ -108,17 +125,75 @@ class SupervisedSandbox:
                 self._wire.close()
                 self._end()
 
-    def _result(self, deadline: float) -> tuple[bytes, bool]:
+    def freeze(self) -> None:
+        """Stop everything; see `Sandbox.freeze`."""
+        with self._still.changing:
+            if not self._still.begin():
+                return
+            self._tell(_FREEZE)
+
+    def thaw(self) -> None:
+        """Let everything go on; see `Sandbox.thaw`."""
+        with self._still.changing:
+            if self._still.is_on:
+                self._tell(_THAW)
+                self._still.end()
+
+    def _tell(self, what: bytes) -> None:
+        """Send and wait for the answer, which a command that runs meanwhile may read for us."""
+        self._still.answered.clear()
+        deadline = time.monotonic() + KILL_S
         try:
-            return self._receive(deadline), False
-        except TimeoutError:
-            self._send(_KILL)
-        return self._receive(time.monotonic() + KILL_S), True
+            self._send(what)
+            while not self._still.answered.wait(_LOOK_S):
+                if self._turn.acquire(blocking=False):
+                    try:
+                        if not self._still.answered.is_set():
+                            self._take(self._receive(deadline), None)
+                    finally:
+                        self._turn.release()
+                elif time.monotonic() > deadline:
+                    raise TimeoutError
+        except TimeoutError as error:
+            self.close()
+            raise SandboxGone(f"the {self.kind} sandbox does not answer") from error
+
+    def _result(
+        self, started: float, timeout_s: float, on_output: Callable[[bytes], None] | None
+    ) -> tuple[bytes, bool]:
+        """The frame of a command's end, and whether it had to be killed for it."""
+        killed_at = None
+        still_s = self._still.total_s()
+        while True:
+            allowed = timeout_s + self._still.total_s() - still_s
+            deadline = started + allowed if killed_at is None else killed_at + KILL_S
+            if self._still.is_on:
+                deadline = max(deadline, time.monotonic() + _LOOK_S)
+            try:
+                body = self._receive(deadline)
+            except TimeoutError:
+                if killed_at is not None:
+                    raise
+                if not self._still.is_on and time.monotonic() >= started + allowed:
+                    killed_at = time.monotonic()
+                    self._send(_KILL)
+                continue
+            if self._take(body, on_output):
+                return body, killed_at is not None
+
+    def _take(self, body: bytes, on_output: Callable[[bytes], None] | None) -> bool:
+        """Deal with one frame; True for the end of a command."""
+        if body[:1] == _OUTPUT and on_output is not None:
+            on_output(body[1:])
+        if body[:1] == _DONE:
+            self._still.answered.set()
+        return body[:1] == _RESULT_KIND
 
     def _send(self, body: bytes) -> None:
         try:
-            self._wire.settimeout(KILL_S)
-            self._wire.sendall(struct.pack(">I", len(body)) + body)
+            with self._sending:
+                self._wire.settimeout(KILL_S)
+                self._wire.sendall(struct.pack(">I", len(body)) + body)
         except TimeoutError:
             raise
         except OSError as error:
@@ -127,7 +202,7 @@ class SupervisedSandbox:
     def _receive(self, deadline: float) -> bytes:
         """One frame. Raises TimeoutError, only ever before its first byte when all is well."""
         (size,) = struct.unpack(">I", self._read(4, deadline))
-        if size > self._limits.output_bytes + 1024:
+        if size > max(self._limits.output_bytes, _CHUNK) + 1024:
             raise SandboxGone(f"the {self.kind} sandbox sends what is no frame")
         return self._read(size, max(deadline, time.monotonic() + KILL_S))
 
@@ -148,11 +223,36 @@ class SupervisedSandbox:
         return bytes(data)
 
 
-def _request(limit: int, folder: str, argv: Sequence[str], env: Mapping[str, str]) -> bytes:
+class _Stillness:
+    """Whether a sandbox stands still, and for how long it has in all."""
+
+    def __init__(self) -> None:
+        self.changing, self.answered = threading.Lock(), threading.Event()
+        self.is_on = False
+        self._since, self._before_s = 0.0, 0.0
+
+    def begin(self) -> bool:
+        """False when it stands still already."""
+        if self.is_on:
+            return False
+        self._since, self.is_on = time.monotonic(), True
+        return True
+
+    def end(self) -> None:
+        self._before_s += time.monotonic() - self._since
+        self.is_on = False
+
+    def total_s(self) -> float:
+        return self._before_s + (time.monotonic() - self._since if self.is_on else 0.0)
+
+
+def _request(
+    limit: int, streams: bool, folder: str, argv: Sequence[str], env: Mapping[str, str]
+) -> bytes:
     """An ``x`` frame of `inside.py`."""
     strings = [folder, *argv, *(f"{name}={value}" for name, value in env.items())]
     encoded = [word.encode(errors="replace") for word in strings]
-    header = _EXEC + struct.pack(">III", limit, len(argv), len(env))
+    header = _EXEC + struct.pack(">IIIB", limit, len(argv), len(env), streams)
     return header + b"".join(struct.pack(">I", len(word)) + word for word in encoded)
 
 
@@ -164,3 +264,15 @@ def _finished(body: bytes, timed_out: bool, duration_s: float) -> ExecResult:
         line = f"\n[... {dropped} bytes left out here ...]\n".encode()
         output = output[:head] + line + output[head:]
     return ExecResult(None if timed_out else code, output, dropped, timed_out, duration_s)
+
+
+def door_mounts(spec: SandboxSpec) -> list[Mount]:
+    """The doors' sockets, for a sandbox that sees only what is mounted."""
+    return [
+        Mount(path, f"{_DOORS_INSIDE}/{number}") for number, path in enumerate(spec.doors.values())
+    ]
+
+
+def door_words(spec: SandboxSpec) -> list[str]:
+    """The supervisor's arguments for doors that `door_mounts` shows."""
+    return [f"{FIRST_PORT + number}:{_DOORS_INSIDE}/{number}" for number in range(len(spec.doors))]

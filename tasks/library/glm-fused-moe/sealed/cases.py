@@ -48,9 +48,11 @@ def _routings(size, rng):
     one = torch.zeros(T, top_k)
     one[torch.arange(T), torch.randint(top_k, (T,), generator=rng)] = 1
     yield "one expert has all the weight", ids, one
-    yield "the last choice has most of the weight", ids, (torch.arange(top_k) * 1.0).softmax(
-        0
-    ).expand(T, top_k)
+    yield (
+        "the last choice has most of the weight",
+        ids,
+        (torch.arange(top_k) * 1.0).softmax(0).expand(T, top_k),
+    )
     yield "weights that are no softmax", ids, 3 * torch.randn(T, top_k, generator=rng)
     one_hot = logits.clone()
     one_hot[:, E // 2] = 100

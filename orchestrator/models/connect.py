@@ -4,6 +4,7 @@ import atexit
 from functools import cache
 from threading import Event, Lock
 
+from orchestrator.errors import UserError
 from orchestrator.models.base import ModelClient
 from orchestrator.models.entry import ModelEntry
 from orchestrator.models.knobs import Knobs
@@ -36,6 +37,11 @@ def client(
     )
     base_url = base_url_override or entry.base_url or shared_server().base_url(entry.protocol)
     key = entry.read_key()
+    if entry.protocol not in ("openai", "anthropic"):
+        raise UserError(
+            f"`{entry.name}` is asked by `{entry.protocol}`, which our own loop does not speak; "
+            "run it through a harness (--agent), or by an entry with another protocol"
+        )
     if entry.protocol == "anthropic":
         from orchestrator.models.anthropic_client import AnthropicClient  # noqa: PLC0415 - start-up
 

@@ -18,6 +18,7 @@ ALLOWED = {
 LAYERS = (
     {"errors", "output", "engines"},
     {"models", "turns"},
+    {"gateway"},
     {"plan"},
     {"agents"},
     {"faults", "heartbeat", "submission", "resume", "progress", "gradeprogress", "devices"},

@@ -1,0 +1,93 @@
+"""What an answer says about itself: usage and served model, streamed or not."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.gateway.routes import ANTHROPIC, RESPONSES
+from orchestrator.models import anthropic_reply, openai_reply
+from transcripts.records import Usage
+
+_DATED = re.compile(r"[-@](\d{8}|\d{4}-\d{2}-\d{2})$|:free$|-latest$")
+
+
+@dataclass(frozen=True)
+class Told:
+    """``usage`` and ``model`` as far as they were told; ``whole`` when the answer had its end."""
+
+    usage: Usage | None
+    model: str | None
+    whole: bool
+
+
+def told(dialect: str, content_type: str, body: bytes) -> Told:
+    """Read a whole answer of status 200. Never raises: what cannot be read told nothing."""
+    try:
+        if "event-stream" in content_type:
+            return _streamed(dialect, body)
+        value = json.loads(body)
+        return Told(_usage(dialect, value.get("usage")), value.get("model"), whole=True)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return Told(None, None, whole=False)
+
+
+def _streamed(dialect: str, body: bytes) -> Told:
+    usage: dict[str, Any] = {}
+    model, whole = None, False
+    for data in _data(body):
+        if data == b"[DONE]":
+            whole = True
+            continue
+        event = json.loads(data)
+        if dialect == ANTHROPIC:
+            message = event.get("message") or {}
+            found, model = message.get("usage") or event.get("usage"), model or message.get("model")
+            usage |= {k: v for k, v in (found or {}).items() if v is not None}
+            whole = whole or event.get("type") == "message_stop"
+        elif dialect == RESPONSES:
+            response = event.get("response") or {}
+            usage, model = response.get("usage") or usage, response.get("model") or model
+            whole = whole or event.get("type") in ("response.completed", "response.incomplete")
+        else:
+            usage, model = event.get("usage") or usage, event.get("model") or model
+    return Told(_usage(dialect, usage), model, whole)
+
+
+def _data(body: bytes) -> list[bytes]:
+    """The data of each event; events of several data lines are joined, as the standard says."""
+    events = re.split(rb"\r?\n\r?\n", body)
+    joined = (
+        b"\n".join(
+            line[5:].strip() for line in re.split(rb"\r?\n", event) if line.startswith(b"data:")
+        )
+        for event in events
+    )
+    return [data for data in joined if data]
+
+
+def _usage(dialect: str, usage: Mapping[str, Any] | None) -> Usage | None:
+    if not usage:
+        return None
+    if dialect == ANTHROPIC:
+        return anthropic_reply.usage_of(usage)
+    if dialect == RESPONSES:
+        read = (usage.get("input_tokens_details") or {}).get("cached_tokens") or 0
+        thought = (usage.get("output_tokens_details") or {}).get("reasoning_tokens") or 0
+        return Usage(
+            input_tokens=max(0, (usage.get("input_tokens") or 0) - read),
+            output_tokens=usage.get("output_tokens") or 0,
+            cache_read_tokens=read,
+            reasoning_tokens=thought,
+        )
+    return openai_reply.usage_of(usage)
+
+
+def is_same_model(asked: str, served: str) -> bool:
+    """True for the same name: case, a vendor's prefix, and a date or alias at the end aside."""
+
+    def plain(name: str) -> str:
+        return _DATED.sub("", name.lower().rsplit("/", 1)[-1].partition("?")[0])
+
+    return plain(asked) == plain(served)

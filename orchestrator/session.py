@@ -68,12 +68,14 @@ class Session:
         folder: AttemptFolder,
         pulse: Pulse,
         on_progress: Callable[[Standing], None],
+        on_bench: Callable[[PublicReport], None] = lambda _: None,
     ) -> None:
         self._parts = parts
         self._cell = cell
         self._folder = folder
         self._pulse = pulse
         self._on_progress = on_progress
+        self._on_bench = on_bench
         self._staged = staged_files(cell.task, folder.id)
 
     def run(self) -> Outcome:
@@ -167,7 +169,12 @@ class Session:
             model=model,
             transcript=writer,
             bench=SessionBench(
-                self._parts.grader, self._cell.task, sandbox, self._staged, self._parts.isolation
+                self._parts.grader,
+                self._cell.task,
+                sandbox,
+                self._staged,
+                self._parts.isolation,
+                self._on_bench,
             ),
             standing=at,
             protocol=self._cell.model.protocol,
@@ -282,12 +289,14 @@ class SessionBench:
         sandbox: Sandbox,
         staged: Mapping[str, bytes],
         isolation: str,
+        on_bench: Callable[[PublicReport], None] = lambda _: None,
     ) -> None:
         self._grader = grader
         self._task = task
         self._sandbox = sandbox
         self._staged = staged
         self._isolation = isolation
+        self._on_bench = on_bench
 
     def check(self) -> PublicReport:
         """See `Bench.check`."""
@@ -295,7 +304,9 @@ class SessionBench:
 
     def bench(self) -> PublicReport:
         """See `Bench.bench`."""
-        return self._with_copy(self._grader.bench)
+        report = self._with_copy(self._grader.bench)
+        self._on_bench(report)
+        return report
 
     def _with_copy(self, run: Callable[[GradeRequest], PublicReport]) -> PublicReport:
         files = handed_in(self._sandbox.snapshot(), self._staged)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
@@ -15,6 +16,12 @@ QUIET_S = 300.0
 
 _FRAME_LINES = 5
 """Lines that are not sessions: title, header and its rule, the rest, one to spare."""
+
+WIDE = ("entrant", "task", "state", "last tool", "GPU", "step", "tokens", "cost", "best ms")
+NARROW = ("entrant", "task", "step", "cost")
+_FIGURES = ("step", "tokens", "cost", "best ms")
+_WIDE_FROM = 76
+"""Columns of a terminal from which all that is known of a session has room."""
 
 
 class LiveView:
@@ -30,7 +37,7 @@ class LiveView:
         room = max(1, height - _FRAME_LINES - len(accounts))
         shown = relevant(view.rows, room, view.now)
         yield Text(title(view), style="bold", no_wrap=True, overflow="ellipsis")
-        yield _table(shown, view.now)
+        yield _table(shown, view.now, options.max_width < _WIDE_FROM)
         if len(shown) < len(view.rows):
             hidden = {id(row) for row in shown}
             rest = [row for row in view.rows if id(row) not in hidden]
@@ -89,19 +96,26 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d}"
 
 
-def _table(rows: Sequence[Row], now: float) -> Table:
+def _table(rows: Sequence[Row], now: float, narrow: bool) -> Table:
     table = Table(box=None, expand=False, pad_edge=False, header_style="underline")
-    for name in ("entrant", "task", "state", "last tool", "GPU"):
-        table.add_column(name, no_wrap=True, overflow="ellipsis")
-    for name in ("step", "tokens", "cost", "best ms"):
-        table.add_column(name, no_wrap=True, justify="right")
+    for column in NARROW if narrow else WIDE:
+        side: Literal["left", "right"] = "right" if column in _FIGURES else "left"
+        table.add_column(column, no_wrap=True, overflow="ellipsis", justify=side)
     for row in rows:
-        words = (row.entrant, row.task, state_of(row, now), row.tool, row.gpu or "-")
-        table.add_row(*map(cell, words), *_figures(row))
+        words = _words(row, now)
+        table.add_row(*(cell(words[column]) for column in (NARROW if narrow else WIDE)))
     return table
 
 
-def _figures(row: Row) -> tuple[str, str, str, str]:
-    cost = "unknown" if row.cost_usd is None else f"${row.cost_usd:.3f}"
-    best = "-" if row.best_ms is None else f"{row.best_ms:.4g}"
-    return str(row.step), f"{row.tokens:,}", cost, best
+def _words(row: Row, now: float) -> dict[str, str]:
+    return {
+        "entrant": row.entrant,
+        "task": row.task,
+        "state": state_of(row, now),
+        "last tool": row.tool,
+        "GPU": row.gpu or "-",
+        "step": str(row.step),
+        "tokens": f"{row.tokens:,}",
+        "cost": "unknown" if row.cost_usd is None else f"${row.cost_usd:.3f}",
+        "best ms": "-" if row.best_ms is None else f"{row.best_ms:.4g}",
+    }

@@ -21,7 +21,6 @@ class NarrowServer:
     def __init__(self, room: int, hold_s: float) -> None:
         self.room = room
         self.served = self.refused = self.most_at_once = 0
-        self.storm: list[int] = []  # how many calls were in hand at each refusal
         self._now = 0
         self._lock = threading.Lock()
         owner, holding = self, threading.Event()
@@ -65,8 +64,6 @@ class NarrowServer:
             accepted = self._now <= self.room
             self.served += accepted
             self.refused += not accepted
-            if not accepted:
-                self.storm.append(self._now)
             return accepted
 
     def _leave(self) -> None:

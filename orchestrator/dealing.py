@@ -31,6 +31,12 @@ class _Known:
     turn: threading.Lock = field(default_factory=threading.Lock)
     finished: set[str] = field(default_factory=set)  # sealed: cannot change any more
     given_up: set[str] = field(default_factory=set)  # left by this run for a later one
+    ours: dict[str, Claim] = field(default_factory=dict)  # what was dealt to this process
+
+    def held_by_us(self) -> set[str]:
+        """What this process works on; claims that were let go are forgotten."""
+        self.ours = {name: claim for name, claim in self.ours.items() if not claim.is_released}
+        return set(self.ours)
 
 
 class Dealer:
@@ -74,20 +80,24 @@ class Dealer:
     def _deal(
         self, cell: CellKey, known: _Known, new: Callable[[str], Attempt]
     ) -> tuple[AttemptFolder, Claim] | None:
-        held = held_attempts(self._archive, cell)
-        open_ones = self._unfinished(cell, known)
+        ours = known.held_by_us()
+        held = ours | held_attempts(self._archive, cell, without=ours | known.finished)
+        open_ones = self._unfinished(cell, known, held)
         settled = known.finished | known.given_up
         if len(settled) >= self._attempts:
             return None
         if len(settled | held) >= self._attempts:
             raise ClaimHeld(f"{cell.task} x {cell.entrant_name} is worked on by others")
         for folder in open_ones:
-            if folder.id not in settled | held and self._is_whole(folder):
-                return folder, take(self._archive, cell, self._owner, folder.id)
+            if folder.id not in settled and self._is_whole(folder):
+                known.ours[folder.id] = take(self._archive, cell, self._owner, folder.id)
+                return folder, known.ours[folder.id]
         attempt = new(new_id())
         claim = take(self._archive, cell, self._owner, attempt.attempt_id)
         try:
-            return self._archive.create(attempt), claim
+            folder = self._archive.create(attempt)
+            known.ours[folder.id] = claim
+            return folder, claim
         except BaseException:
             claim.release()
             raise
@@ -105,13 +115,13 @@ class Dealer:
 
     def _refreshed(self, cell: CellKey) -> _Known:
         known = self._cells[cell.id]
-        self._unfinished(cell, known)
+        self._unfinished(cell, known, set())
         return known
 
-    def _unfinished(self, cell: CellKey, known: _Known) -> list[AttemptFolder]:
-        """Live sessions of the cell, oldest first; finished ones are remembered on the way."""
+    def _unfinished(self, cell: CellKey, known: _Known, held: set[str]) -> list[AttemptFolder]:
+        """Live sessions that nobody holds, oldest first; finished ones are remembered."""
         found = []
-        for folder in self._archive.cell_attempts(cell, without=known.finished):
+        for folder in self._archive.cell_attempts(cell, without=known.finished | held):
             if is_finished(folder):
                 known.finished.add(folder.id)
             elif not folder.is_sealed and folder.record.origin == "session":

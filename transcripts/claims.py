@@ -14,6 +14,7 @@ power failure no owner lives, and a claim that was lost with it is as good as ta
 
 import contextlib
 import threading
+from collections.abc import Container
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -57,6 +58,11 @@ class Claim:
         self._claims, self._folder = claims, folder
         self._content = content
         self._lock = threading.Lock()
+
+    @property
+    def is_released(self) -> bool:
+        """True once we let it go; whether it was lost, `heartbeat` says."""
+        return self._content.released
 
     def heartbeat(self) -> None:
         """Say that we still work on it. Ask this too before anything irreversible.
@@ -128,12 +134,22 @@ def holder(
     return None
 
 
-def held_attempts(archive: Archive, cell: CellKey, observer: Observer = _OBSERVER) -> set[str]:
-    """The attempts of a cell that somebody works on now; one may be held before it is there."""
+def held_attempts(
+    archive: Archive,
+    cell: CellKey,
+    observer: Observer = _OBSERVER,
+    *,
+    without: Container[str] = (),
+) -> set[str]:
+    """The attempts of a cell that somebody works on now; one may be held before it is there.
+
+    The ids ``without`` are left out unread.
+    """
     folder = _folder(archive, cell, None)
     claims, held = archive.path / "claims", set()
     with faults(folder):
-        attempts = [path for path in folder.glob("*") if is_id(path.name)]
+        names = (path for path in folder.glob("*") if path.name not in without)
+        attempts = [path for path in names if is_id(path.name)]
     for path in attempts:
         newest = _generations(path)[-1:]
         if newest and _is_held(claims, _path(path, newest[0]), observer):

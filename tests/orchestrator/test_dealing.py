@@ -114,7 +114,7 @@ def test_a_deal_that_another_holds_for_long_is_refused(
 
 
 WORKER = """
-import random, sys
+import os, random, sys, threading
 sys.path.insert(0, {here!r})
 from test_dealing import *
 archive, wanted, seed = Archive.open({archive!r}), {wanted}, int(sys.argv[1])
@@ -154,6 +154,7 @@ def test_racing_processes_and_a_kill_never_make_one_too_many(
         for seed in range(3)
     ]
     while dealer(archive, 40).missing(CELL) > 40 - random.Random(1).randint(5, 15):
+        assert all(worker.poll() is None for worker in workers)
         threading.Event().wait(0.02)
     workers[0].send_signal(signal.SIGKILL)
     errors = [worker.communicate()[1].decode() for worker in workers]

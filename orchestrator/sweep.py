@@ -63,6 +63,7 @@ class Sweep:
         self._plan_digest = plan_digest
         self._lock = threading.Lock()
         self._said: set[str] = set()
+        self._fingerprint = fingerprint(parts.provider.kind, "cpu")
         self._dealer = Dealer(archive, attempts, parts.owner, progress.say)
         self.purse = Purse(max_cost_usd)
         self.result = SweepResult()
@@ -253,7 +254,7 @@ class Sweep:
             cell=cell.key,
             entrant=cell.entrant,
             plan_digest=self._plan_digest,
-            fingerprint=fingerprint(self._parts.provider.kind, "cpu"),
+            fingerprint=self._fingerprint,
             started_at=datetime.now(UTC),
         )
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from transcripts.disk import faults
-from transcripts.keys import encode_name
+from transcripts.keys import decode_name, encode_name
 from transcripts.owner import is_live, is_of_this_host
 
 TTL_S = 60.0
@@ -42,6 +42,14 @@ def give_sign(claims: Path, owner: str) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
             os.utime(path, ns=(stamp, stamp))
+
+
+def dead_signs(claims: Path) -> list[Path]:
+    """Signs of processes of this host that are gone; other hosts' are left to them."""
+    with faults(claims):
+        signs = [path for path in (claims / FOLDER).glob("*") if path.is_file()]
+    owners = ((path, decode_name(path.name)) for path in signs)
+    return [path for path, owner in owners if is_of_this_host(owner) and not is_live(owner)]
 
 
 def _next_stamp() -> int:

@@ -13,6 +13,7 @@ from transcripts.lifesigns import TTL_S, Observer, sign_path
 from transcripts.owner import this_process
 from transcripts.records import CellKey
 from transcripts.store import Archive
+from transcripts.verify import sweep_scratch
 
 ELSEWHERE = "ffffffffffff-1-1-ffffffffffff"
 
@@ -223,3 +224,15 @@ def test_of_racing_takers_exactly_one_wins(
         folder = tmp_path / f"turn-{turn}"
         folder.mkdir()
         assert len(_race(archive, cell, folder, 6, observer)) == 1
+
+
+def test_gc_forgets_the_signs_of_dead_owners_of_this_host_alone(
+    archive: Archive, cell: CellKey
+) -> None:
+    host, pid, ticks, boot = this_process().split("-")
+    dead = f"{host}-{pid}-{int(ticks) + 1}-{boot}"
+    for owner in (dead, ELSEWHERE, this_process()):
+        take(archive, cell, owner).release()
+    sweep_scratch(archive)
+    signs = {path.name for path in (archive.path / "claims" / "owners").iterdir()}
+    assert signs == {ELSEWHERE, this_process()}

@@ -33,6 +33,10 @@ class _Known:
     given_up: set[str] = field(default_factory=set)  # left by this run for a later one
     ours: dict[str, Claim] = field(default_factory=dict)  # what was dealt to this process
 
+    def settled(self, wanted: int) -> bool:
+        """True when this run has nothing more to do here."""
+        return len(self.finished | self.given_up) >= wanted
+
     def held_by_us(self) -> set[str]:
         """What this process works on; claims that were let go are forgotten."""
         self.ours = {name: claim for name, claim in self.ours.items() if not claim.is_released}
@@ -69,7 +73,8 @@ class Dealer:
         """
         known = self._cells[cell.id]
         with known.turn:
-            if len(known.finished | known.given_up) >= self._attempts:
+            # Looked at without the claim first: whoever must wait asks every second.
+            if known.settled(self._attempts) or self._free(cell, known) is None:
                 return None
             claim = self._take_cell(cell)
             try:
@@ -77,21 +82,29 @@ class Dealer:
             finally:
                 claim.release()
 
-    def _deal(
-        self, cell: CellKey, known: _Known, new: Callable[[str], Attempt]
-    ) -> tuple[AttemptFolder, Claim] | None:
+    def _free(self, cell: CellKey, known: _Known) -> list[AttemptFolder] | None:
+        """What can be gone on with, where more is wanted of the cell; None where nothing is.
+
+        Raises ClaimHeld.
+        """
         ours = known.held_by_us()
         held = ours | held_attempts(self._archive, cell, without=ours | known.finished)
         open_ones = self._unfinished(cell, known, held)
-        settled = known.finished | known.given_up
-        if len(settled) >= self._attempts:
+        if known.settled(self._attempts):
             return None
-        if len(settled | held) >= self._attempts:
+        if len(known.finished | known.given_up | held) >= self._attempts:
             raise ClaimHeld(f"{cell.task} x {cell.entrant_name} is worked on by others")
-        for folder in open_ones:
-            if folder.id not in settled and self._is_whole(folder):
-                known.ours[folder.id] = take(self._archive, cell, self._owner, folder.id)
-                return folder, known.ours[folder.id]
+        return [folder for folder in open_ones if folder.id not in known.given_up]
+
+    def _deal(
+        self, cell: CellKey, known: _Known, new: Callable[[str], Attempt]
+    ) -> tuple[AttemptFolder, Claim] | None:
+        free = self._free(cell, known)
+        if free is None:
+            return None
+        for folder in filter(self._is_whole, free):
+            known.ours[folder.id] = take(self._archive, cell, self._owner, folder.id)
+            return folder, known.ours[folder.id]
         attempt = new(new_id())
         claim = take(self._archive, cell, self._owner, attempt.attempt_id)
         try:

@@ -48,8 +48,15 @@ def dead_signs(claims: Path) -> list[Path]:
     """Signs of processes of this host that are gone; other hosts' are left to them."""
     with faults(claims):
         signs = [path for path in (claims / FOLDER).glob("*") if path.is_file()]
-    owners = ((path, decode_name(path.name)) for path in signs)
-    return [path for path, owner in owners if is_of_this_host(owner) and not is_live(owner)]
+    return [path for path in signs if _is_of_a_dead_neighbour(path.name)]
+
+
+def _is_of_a_dead_neighbour(name: str) -> bool:
+    try:
+        owner = decode_name(name)
+    except ValueError:
+        return False  # somebody else's file
+    return is_of_this_host(owner) and not is_live(owner)
 
 
 def _next_stamp() -> int:

@@ -100,7 +100,12 @@ class Sweep:
             f"{wanted - left} done{f', {started} to be gone on with' if started else ''}; "
             f"sandbox {self.sandbox}; archive {self.archive.path}"
         ]
-        guess = estimate(missing, [folder for folder in folders if is_finished(folder)]).describe()
+        priced = [
+            (cell.key, count)
+            for cell, (_, count) in zip(self._cells, missing, strict=True)
+            if not cell.model.is_scripted  # which cost nothing
+        ]
+        guess = estimate(priced, [folder for folder in folders if is_finished(folder)]).describe()
         if guess:
             lines.append(f"estimated cost of what is left: {guess}")
         return [*lines, *self._money_lines()]

@@ -20,7 +20,7 @@ from transcripts.checks import attempt_problems
 from transcripts.claims import Claim, take
 from transcripts.errors import ArchiveError, ClaimHeld
 from transcripts.owner import this_process
-from transcripts.records import CellKey, Grade
+from transcripts.records import Grade
 from transcripts.store import Archive, AttemptFolder
 from transcripts.words import End, GradeResult
 
@@ -28,7 +28,7 @@ GRADED_ENDS = frozenset({End.SUBMITTED, End.LIMIT})
 """Ends after which there may be something to grade."""
 
 _RECHECK_S = 1.0
-"""How often a cell that another orchestrator holds is looked at."""
+"""How often an attempt that another orchestrator holds is looked at."""
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ def regrade_all(
 ) -> list[Grade]:
     """Grade what is missing, one after the other; each is archived before the next starts.
 
-    A cell is claimed while it is graded, so several orchestrators never measure one attempt twice.
+    An attempt is claimed while it is graded, so several orchestrators never measure one twice.
     ``report`` is told each line, or is a `Reporter`.
     """
     reporter = report if isinstance(report, Reporter) else Reporter(report, eta=False)
@@ -222,12 +222,12 @@ def attempt_job(
     heart: Heart,
     stop: threading.Event,
 ) -> Job:
-    """One attempt of a batch; its cell is claimed while it has its turn."""
+    """One attempt of a batch; it is claimed while it has its turn."""
     cell, task = folder.record.cell, _task_of(folder)
 
     @contextmanager
     def turn() -> Iterator[bool]:
-        with heart.keeping(_claim(archive, cell, stop)):
+        with heart.keeping(_claim(archive, folder, stop)):
             # somebody else may have graded it meanwhile
             yield options.wants_again or not is_graded(folder, options)
 
@@ -245,12 +245,12 @@ def attempt_job(
     )
 
 
-def _claim(archive: Archive, cell: CellKey, stop: threading.Event) -> Claim:
-    """Take the cell, waiting for whoever holds it. Raises Stopped once a stop was asked for."""
+def _claim(archive: Archive, folder: AttemptFolder, stop: threading.Event) -> Claim:
+    """Take the attempt, waiting for whoever holds it. Raises Stopped once a stop was asked for."""
     pause = 0.0
     while not stop.wait(pause):
         try:
-            return take(archive, cell, this_process())
+            return take(archive, folder.record.cell, this_process(), folder.id)
         except ClaimHeld:
             pause = _RECHECK_S
     raise Stopped

@@ -19,6 +19,7 @@ from orchestrator.grading import chosen_isolation
 from orchestrator.models.connect import client
 from orchestrator.models.entry import ModelEntry
 from orchestrator.models.roster import load_roster
+from orchestrator.pacing import accounts_of, gate_for
 from orchestrator.plan import SweepPlan, expand
 from orchestrator.progress import Progress
 from orchestrator.session import SessionParts
@@ -33,10 +34,6 @@ from transcripts.owner import this_process
 from transcripts.records import Budget, Entrant
 from transcripts.store import Archive
 
-WORKERS_PER_MODEL = 4
-"""Sessions of one model at once under `--concurrency auto`: what the strictest providers' first
-usage tiers bear, and few enough that in-session figures on a shared CPU still mean something."""
-
 
 @dataclass(frozen=True)
 class SweepRequest:
@@ -47,11 +44,12 @@ class SweepRequest:
     deck: str
     tasks: Sequence[str] = ()
     attempts: int = 1
-    concurrency: int | None = None
+    concurrency: int | None = None  # sessions at once of each model; None: as providers bear
     sandbox: str = "auto"
     tier: Literal["quick", "full"] = "full"
     budget: Budget = field(default_factory=Budget)
     config: Path | None = None
+    max_cost_usd: float | None = None  # of the whole sweep, earlier runs included
 
 
 @contextmanager
@@ -84,9 +82,19 @@ def prepared(request: SweepRequest, progress: Progress) -> Iterator[Sweep]:
             budget=request.budget,
             stop=stop,
         )
-        engine = LocalEngine(request.concurrency or WORKERS_PER_MODEL)
-        plan_digest = archive.save_plan(plan.model_dump(mode="json"))
-        yield Sweep(archive, cells, request.attempts, parts, engine, progress, plan_digest)
+        lanes = [(entrant.digest, entry) for entry, entrant in entrants]
+        engine = LocalEngine(gate_for(lanes, request.concurrency))
+        progress.accounts = accounts_of(entries)
+        yield Sweep(
+            archive,
+            cells,
+            request.attempts,
+            parts,
+            engine,
+            progress,
+            archive.save_plan(plan.model_dump(mode="json")),
+            request.max_cost_usd,
+        )
 
 
 def chosen_tasks(deck: str, names: Sequence[str]) -> list[Task]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from graders.base import Grader, GradeRequest
+from graders.base import Grader, GradeRequest, PublicReport
 from orchestrator.agents.base import Agent, SessionContext, Standing
 from orchestrator.faults import StopRequested, outcome_of
 from orchestrator.heartbeat import Pulse
@@ -73,12 +73,14 @@ class Session:
         folder: AttemptFolder,
         pulse: Pulse,
         on_progress: Callable[[Standing], None],
+        on_bench: Callable[[PublicReport], None] = lambda _: None,
     ) -> None:
         self._parts = parts
         self._cell = cell
         self._folder = folder
         self._pulse = pulse
         self._on_progress = on_progress
+        self._on_bench = on_bench
         self._staged = staged_files(cell.task, folder.id)
 
     def run(self) -> Outcome:
@@ -201,6 +203,7 @@ class Session:
                 sandbox,
                 self._staged,
                 BenchTurn(self._parts.turns, self._folder.id, self._check_stop),
+                self._on_bench,
             ),
             standing=at,
             protocol=self._cell.model.protocol,

@@ -30,8 +30,10 @@ class SessionBench:
         sandbox: Sandbox,
         staged: Mapping[str, bytes],
         turn: BenchTurn,
+        on_bench: Callable[[PublicReport], None] = lambda _: None,
     ) -> None:
         """``request`` is what to ask of the grader, its submission aside."""
+        self._on_bench = on_bench
         self._grader, self._request = grader, request
         self._sandbox, self._staged, self._turn = sandbox, staged, turn
 
@@ -44,6 +46,11 @@ class SessionBench:
 
         Raises what the session's stop raises while it waits.
         """
+        report = self._bench(wait_by)
+        self._on_bench(report)
+        return report
+
+    def _bench(self, wait_by: Callable[[Ticket], None]) -> PublicReport:
         device = self._request.device
         if device == "cpu":
             return self._with_copy(self._grader.bench)

@@ -32,6 +32,6 @@ def _session_word(archive: Archive, folder: AttemptFolder) -> str:
     outcome = folder.record.outcome
     if folder.is_sealed:
         return str(outcome.end) if outcome else "sealed"
-    if holder(archive, folder.record.cell):
+    if holder(archive, folder.record.cell, folder.id):
         return "running"
     return f"resumable ({outcome.reason})" if outcome else "resumable"

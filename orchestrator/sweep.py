@@ -1,7 +1,8 @@
 """The sweep: run what is unfinished, regrade it in isolation, audit it.
 
 Running the same sweep again finishes only what is unfinished. Several orchestrators may work on
-one archive: cells are claimed one by one, and a cell held by another is waited for, not repeated.
+one archive: attempts are dealt one by one (`orchestrator.dealing`), and what another works on is
+looked at again later, not repeated.
 """
 
 import threading
@@ -10,23 +11,23 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from graders.machine import fingerprint
+from orchestrator.agents.base import Standing
 from orchestrator.auditing import audit_all
+from orchestrator.dealing import Dealer, is_finished
 from orchestrator.engines.base import Engine, Job
 from orchestrator.faults import outcome_of
 from orchestrator.grading import GradingOptions, regrade_all
 from orchestrator.heartbeat import Heart, Pulse
 from orchestrator.plan import PlannedCell
-from orchestrator.progress import Progress
+from orchestrator.progress import Progress, mean_ms
 from orchestrator.session import Session, SessionParts
-from transcripts.checks import live_damage
-from transcripts.claims import take
+from orchestrator.spending import Purse, estimate
 from transcripts.errors import ClaimHeld
-from transcripts.keys import new_id
+from transcripts.events import BenchRun
 from transcripts.records import Attempt, Outcome
 from transcripts.store import Archive, AttemptFolder
 
-_RECHECK_S = 1.0
-"""How often a cell that another orchestrator holds is looked at."""
+__all__ = ["Sweep", "SweepResult", "is_finished"]
 
 
 @dataclass
@@ -36,6 +37,7 @@ class SweepResult:
     ended: list[Outcome] = field(default_factory=list)
     resumable: list[Outcome] = field(default_factory=list)
     defects: list[Exception] = field(default_factory=list)
+    not_started: int = 0  # attempts that the cap of money left for another day
 
 
 class Sweep:
@@ -50,6 +52,7 @@ class Sweep:
         engine: Engine,
         progress: Progress,
         plan_digest: str,
+        max_cost_usd: float | None = None,
     ) -> None:
         self.archive = archive
         self._cells = cells
@@ -59,7 +62,10 @@ class Sweep:
         self._progress = progress
         self._plan_digest = plan_digest
         self._lock = threading.Lock()
-        self._told: set[str] = set()  # damaged attempts that were said
+        self._said: set[str] = set()
+        self._fingerprint = fingerprint(parts.provider.kind, "cpu")
+        self._dealer = Dealer(archive, attempts, parts.owner, progress.say)
+        self.purse = Purse(max_cost_usd)
         self.result = SweepResult()
 
     @property
@@ -81,30 +87,48 @@ class Sweep:
         """Finish running steps, leave sessions resumable, and start nothing new."""
         self._parts.stop.set()
 
-    def describe(self) -> str:
-        """The plan in one line: how many cells, and what is done already."""
-        missing = sum(self._missing(cell) for cell in self._cells)
+    def describe(self) -> list[str]:
+        """The plan in a few lines: cells, what is done already, what the rest may cost."""
+        missing = [(cell.key, self._missing(cell)) for cell in self._cells]
         wanted = len(self._cells) * self._attempts
-        return (
+        left = sum(count for _, count in missing)
+        folders = self._folders()
+        self.purse.remember(folders)
+        started = sum(not folder.is_sealed for folder in folders)
+        lines = [
             f"plan {self._plan_digest[:8]}: {len(self._cells)} cells, {wanted} attempts wanted, "
-            f"{wanted - missing} done; sandbox {self.sandbox}; archive {self.archive.path}"
-        )
+            f"{wanted - left} done{f', {started} to be gone on with' if started else ''}; "
+            f"sandbox {self.sandbox}; archive {self.archive.path}"
+        ]
+        priced = [
+            (cell.key, count)
+            for cell, (_, count) in zip(self._cells, missing, strict=True)
+            if not cell.model.is_scripted  # which cost nothing
+        ]
+        guess = estimate(priced, [folder for folder in folders if is_finished(folder)]).describe()
+        if guess:
+            lines.append(f"estimated cost of what is left: {guess}")
+        return [*lines, *self._money_lines()]
 
     def run_sessions(self) -> SweepResult:
         """Bring every cell to its number of finished attempts."""
         for problem in self.archive.problems:
             self._progress.say(f"problem: {problem}")
-        unfinished = [cell for cell in self._cells if self._missing(cell)]
+        self.purse.remember(self._folders())
+        missing = {cell.key.id: self._missing(cell) for cell in self._cells}
         self._progress.total = len(self._cells) * self._attempts
-        self._progress.done = self._progress.total - sum(self._missing(c) for c in unfinished)
+        self._progress.done = self._progress.total - sum(missing.values())
         with Heart() as heart, self._progress.shown():
+            # First every cell's first attempt, then every cell's second one.
             jobs = [
                 Job(
                     cell.entrant.digest,
                     cell.name,
-                    lambda cell=cell: self._run_cell(cell, heart),  # type: ignore[misc]
+                    lambda cell=cell: self._run_one(cell, heart),  # type: ignore[misc]
                 )
-                for cell in unfinished
+                for turn in range(self._attempts)
+                for cell in self._cells
+                if turn < missing[cell.key.id]
             ]
             self.result.defects = self._engine.run(jobs, stopping=self._parts.stop.is_set)
         return self.result
@@ -115,57 +139,91 @@ class Sweep:
             return
         regrade_all(
             self.archive,
-            self._folders(),
+            self._all_folders(),
             self._parts.grader,
             options,
             self._progress.say,
             self._parts.stop,
         )
         if not self.stopped:
-            audit_all(self._folders(), self._progress.say)
+            audit_all(self._all_folders(), self._progress.say)
 
-    def _folders(self) -> list[AttemptFolder]:
+    def _all_folders(self) -> list[AttemptFolder]:
         return [f for cell in self._cells for f in self.archive.cell_attempts(cell.key)]
 
-    def _missing(self, cell: PlannedCell) -> int:
-        finished = sum(is_finished(f) for f in self.archive.cell_attempts(cell.key))
-        return max(0, self._attempts - finished)
+    def _folders(self) -> list[AttemptFolder]:
+        """What sessions left; imported attempts cost this sweep nothing."""
+        return [folder for folder in self._all_folders() if folder.record.origin == "session"]
 
-    def _run_cell(self, cell: PlannedCell, heart: Heart) -> None:
-        """Bring one cell to its number of attempts; faults of the archive leave it for later."""
+    def _missing(self, cell: PlannedCell) -> int:
+        return self._dealer.missing(cell.key)
+
+    def _money_lines(self) -> list[str]:
+        """What was spent, against the cap, and what cannot be counted."""
+        cap, lines = self.purse.cap_usd, []
+        models = {cell.entrant.name: cell.model for cell in self._cells}
+        unpriced = [n for n, model in models.items() if not (model.is_scripted or model.prices)]
+        if cap is not None:
+            lines.append(f"spent so far ${self.purse.total_usd:.2f} of at most ${cap:.2f}")
+        if unpriced:
+            what = "--max-cost cannot count them" if cap is not None else "costs stay unknown"
+            lines.append(
+                f"WARNING: no price is known of {', '.join(unpriced)}: {what}; "
+                "give `prices` in your roster file"
+            )
+        if self.purse.unknown:
+            lines.append(f"{self.purse.unknown} attempts of unknown cost are not in the total")
+        return lines
+
+    # --- one attempt ---------------------------------------------------------------------------
+
+    def _run_one(self, cell: PlannedCell, heart: Heart) -> bool:
+        """Run an attempt of the cell; False when it is others' turn and may be ours later.
+
+        Faults of the archive leave the cell for a later run.
+        """
         try:
-            self._share_cell(cell, heart)
+            return self._run_dealt(cell, heart)
         except Exception as error:
             outcome = outcome_of(error)
             if outcome is None:
                 raise
             self._keep(cell, outcome)
+            return True
 
-    def _share_cell(self, cell: PlannedCell, heart: Heart) -> None:
-        """Wait while another orchestrator holds the cell."""
-        said = False
-        while self._missing(cell) and not self.stopped:
-            try:
-                claim = take(self.archive, cell.key, self._parts.owner)
-            except ClaimHeld as held:
-                if not said:
-                    self._progress.say(f"{cell.name}: {held}; waiting")
-                    said = True
-                self._parts.stop.wait(_RECHECK_S)
-                continue
-            with heart.keeping(claim) as pulse:
-                if not self._run_attempts(cell, pulse):
-                    return
-
-    def _run_attempts(self, cell: PlannedCell, pulse: Pulse) -> bool:
-        """Run attempts under a held claim; False when the cell must be left for a later run."""
-        while self._missing(cell):
-            folder = self._open_attempt(cell) or self.archive.create(self._new_attempt(cell))
+    def _run_dealt(self, cell: PlannedCell, heart: Heart) -> bool:
+        if self.purse.is_empty:
+            self._leave_unstarted()
+            return True
+        try:
+            dealt = self._dealer.deal(cell.key, lambda name: self._new_attempt(cell, name))
+        except ClaimHeld as held:
+            self._say_once(f"{cell.name}: {held}; looked at again later")
+            return False
+        if dealt is None:
+            return True
+        folder, claim = dealt
+        with heart.keeping(claim) as pulse:
             outcome = self._run_session(cell, folder, pulse)
-            self._keep(cell, outcome)
             if outcome.end.retryable:
-                return False
+                self._dealer.give_up(folder)
+        self._keep(cell, outcome)
         return True
+
+    def _leave_unstarted(self) -> None:
+        with self._lock:
+            self.result.not_started += 1
+        self._say_once(
+            f"--max-cost is reached: ${self.purse.total_usd:.2f} spent of ${self.purse.cap_usd:.2f}"
+            "; nothing new is started, running sessions go on to their own end"
+        )
+
+    def _say_once(self, text: str) -> None:
+        with self._lock:
+            if text in self._said:
+                return
+            self._said.add(text)
+        self._progress.say(text)
 
     def _keep(self, cell: PlannedCell, outcome: Outcome) -> None:
         with self._lock:
@@ -175,50 +233,43 @@ class Sweep:
             self._progress.say(f"{cell.name}: {outcome.message}")
 
     def _run_session(self, cell: PlannedCell, folder: AttemptFolder, pulse: Pulse) -> Outcome:
-        resumed = any(True for _ in folder.events())
+        resumed, best_ms = _past(folder)
         self._progress.begin(folder.id, cell.entrant.name, cell.task.name, resumed=resumed)
-        session = Session(
+        self._progress.bench(folder.id, best_ms)
+
+        def on_progress(at: Standing) -> None:
+            self.purse.note(folder.id, at.cost_usd)
+            self._progress.step(folder.id, at)
+
+        outcome = Session(
             self._parts,
             cell,
             folder,
             pulse,
-            lambda at: self._progress.step(folder.id, at),
-        )
-        outcome = session.run()
+            on_progress,
+            lambda report: self._progress.bench(folder.id, mean_ms(report.median_ms)),
+        ).run()
         word = f"{outcome.end}{f' ({outcome.reason})' if outcome.reason else ''}"
         self._progress.end(folder.id, word, finished=not outcome.end.retryable)
         return outcome
 
-    def _open_attempt(self, cell: PlannedCell) -> AttemptFolder | None:
-        """The oldest attempt of this cell that can be resumed; damaged ones are said and left."""
-        for folder in self.archive.cell_attempts(cell.key):
-            if folder.is_sealed or folder.record.origin != "session":
-                continue
-            damage = live_damage(folder)
-            if not damage:
-                return folder
-            if folder.id not in self._told:
-                self._told.add(folder.id)
-                self._progress.say(f"{cell.name}: {folder.id} is damaged and left: {damage[0]}")
-        return None
-
-    def _new_attempt(self, cell: PlannedCell) -> Attempt:
+    def _new_attempt(self, cell: PlannedCell, attempt_id: str) -> Attempt:
         return Attempt(
-            attempt_id=new_id(),
+            attempt_id=attempt_id,
             cell=cell.key,
             entrant=cell.entrant,
             plan_digest=self._plan_digest,
-            fingerprint=fingerprint(self._parts.provider.kind, "cpu"),
+            fingerprint=self._fingerprint,
             started_at=datetime.now(UTC),
         )
 
 
-def is_finished(folder: AttemptFolder) -> bool:
-    """True for a sealed session whose end says something about the model."""
-    record = folder.record
-    return (
-        folder.is_sealed
-        and record.origin == "session"
-        and record.outcome is not None
-        and not record.outcome.end.retryable
-    )
+def _past(folder: AttemptFolder) -> tuple[bool, float | None]:
+    """Whether the session ran before, and the best `bench` it saw, in milliseconds."""
+    resumed = False
+    means = []
+    for event in folder.events():
+        resumed = True
+        if isinstance(event, BenchRun):
+            means.append(mean_ms(event.median_ms))
+    return resumed, min((mean for mean in means if mean is not None), default=None)

@@ -1,15 +1,21 @@
-"""Claims: two orchestrators on one archive share its cells and never work on one twice.
+"""Claims: orchestrators on one archive share its work and never do one thing twice.
 
-``claims/<cell id>/<generation>.json`` is created exclusively, so of several takers exactly one
-wins. The highest generation counts. A claim that was released, has expired, or whose owner is a
-process of this host that is gone, is taken over by the next generation; the former owner notices
-at its next heartbeat. Expiry compares the wall clocks of two hosts: keep them within the time to
-live of each other (NTP does).
+Two things are claimed. An **attempt** is claimed by whoever runs or grades it, for as long as that
+lasts. A **cell** is claimed for a moment, by whoever deals out its attempts: under that claim it
+is decided which attempt is worked on next, or that a new one begins. So attempts of one cell run
+at once, and there are never more of them than were asked for (`orchestrator.dealing`).
+
+``claims/<cell id>[/<attempt id>]/<generation>.json`` is created exclusively, so of several takers
+exactly one wins. The highest generation counts. A claim that was released, or whose owner is gone,
+is taken over by the next generation; the former owner notices at its next heartbeat. Who is gone
+is decided by `lifesigns`, without comparing clocks. Claims are not flushed to the disk: after a
+power failure no owner lives, and a claim that was lost with it is as good as taken over.
 """
 
 import contextlib
 import threading
-from datetime import UTC, datetime, timedelta
+from collections.abc import Container
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -17,39 +23,46 @@ from pydantic import ValidationError
 
 from transcripts.disk import faults, reading, write_atomic, write_exclusive
 from transcripts.errors import ArchiveReadOnly, ClaimHeld, ClaimLost
-from transcripts.owner import is_live
+from transcripts.keys import is_id
+from transcripts.lifesigns import Observer, give_sign
 from transcripts.records import CellKey, Record
 from transcripts.store import Archive
 
-TTL_S = 60.0
 _KEPT_GENERATIONS = 2
+_OBSERVER = Observer()
+"""What this process knows of other hosts' orchestrators."""
 
 
 class ClaimFile(Record):
     """One generation on disk."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     owner: str
     cell: CellKey
+    attempt: str | None = None  # None: the right to deal out the cell's attempts
     taken_at: datetime
-    beat_at: datetime
-    ttl_s: float
     released: bool = False
 
-    def is_free(self, now: datetime) -> bool:
-        """True when the next generation may be taken."""
-        expired = now > self.beat_at + timedelta(seconds=self.ttl_s)
-        return self.released or expired or not is_live(self.owner)
+    @property
+    def name(self) -> str:
+        """For people."""
+        part = f", attempt {self.attempt[-12:]}" if self.attempt else ""
+        return f"{self.cell.task} x {self.cell.entrant_name}{part}"
 
 
 class Claim:
-    """A held claim. Beat it several times within its time to live; threads may share it."""
+    """A held claim. Beat it several times within `lifesigns.TTL_S`; threads may share it."""
 
-    def __init__(self, folder: Path, generation: int, content: ClaimFile) -> None:
+    def __init__(self, claims: Path, folder: Path, generation: int, content: ClaimFile) -> None:
         self.generation = generation
-        self._folder = folder
+        self._claims, self._folder = claims, folder
         self._content = content
         self._lock = threading.Lock()
+
+    @property
+    def is_released(self) -> bool:
+        """True once we let it go; whether it was lost, `heartbeat` says."""
+        return self._content.released
 
     def heartbeat(self) -> None:
         """Say that we still work on it. Ask this too before anything irreversible.
@@ -59,78 +72,108 @@ class Claim:
         """
         with self._lock:
             self._check()
-            self._rewrite(beat_at=datetime.now(UTC))
+            give_sign(self._claims, self._content.owner)
 
     def release(self) -> None:
-        """Let the cell go; nothing happens when it was taken over or released."""
+        """Let it go; nothing happens when it was taken over or released."""
         with self._lock, contextlib.suppress(ClaimLost):
             self._check()
-            self._rewrite(released=True)
+            self._content = self._content.model_copy(update={"released": True})
+            path = _path(self._folder, self.generation)
+            write_atomic(path, _dump(self._content), durable=False)
 
     def _check(self) -> None:
         if self._content.released or _generations(self._folder)[-1:] != [self.generation]:
-            cell = self._content.cell
-            raise ClaimLost(f"the claim on {cell.task} x {cell.entrant_name} was lost to another")
-
-    def _rewrite(self, **changes: object) -> None:
-        self._content = self._content.model_copy(update=changes)
-        write_atomic(_path(self._folder, self.generation), _dump(self._content))
+            raise ClaimLost(f"the claim on {self._content.name} was lost to another")
 
 
-def take(archive: Archive, cell: CellKey, owner: str, ttl_s: float = TTL_S) -> Claim:
-    """Take the cell, over from a dead or expired owner if need be.
+def take(
+    archive: Archive,
+    cell: CellKey,
+    owner: str,
+    attempt: str | None = None,
+    observer: Observer = _OBSERVER,
+) -> Claim:
+    """Take a cell's deal or one of its attempts, over from a dead owner if need be.
 
     Raises:
         ClaimHeld: a live owner has it (says who), or was quicker.
     """
     if archive.read_only:
         raise ArchiveReadOnly(f"{archive.path} was opened for reading only")
-    folder = archive.path / "claims" / cell.id
+    claims = archive.path / "claims"
+    folder = _folder(archive, cell, attempt)
+    content = ClaimFile(owner=owner, cell=cell, attempt=attempt, taken_at=datetime.now(UTC))
     latest = (_generations(folder) or [0])[-1]
-    if latest:
-        _refuse_held(folder, latest, cell)
-    now = datetime.now(UTC)
-    content = ClaimFile(owner=owner, cell=cell, taken_at=now, beat_at=now, ttl_s=ttl_s)
+    if latest and _is_held(claims, _path(folder, latest), observer):
+        raise ClaimHeld(_held_by(folder, latest, content))
+    give_sign(claims, owner)
     mine = latest + 1
     try:
-        write_exclusive(_path(folder, mine), _dump(content))
+        write_exclusive(_path(folder, mine), _dump(content), durable=False)
     except FileExistsError as error:
-        raise ClaimHeld(_held_by(folder, mine, cell)) from error
+        raise ClaimHeld(_held_by(folder, mine, content)) from error
     newest = _generations(folder)[-1]
     if newest > mine:  # the generation had been pruned: it was only ours to take long ago
         _path(folder, mine).unlink(missing_ok=True)
-        raise ClaimHeld(_held_by(folder, newest, cell))
+        raise ClaimHeld(_held_by(folder, newest, content))
     _prune(folder, mine)
-    return Claim(folder, mine, content)
+    return Claim(claims, folder, mine, content)
 
 
-def holder(archive: Archive, cell: CellKey) -> str | None:
-    """Who works on the cell now, None when nobody does."""
-    folder = archive.path / "claims" / cell.id
+def holder(
+    archive: Archive, cell: CellKey, attempt: str | None = None, observer: Observer = _OBSERVER
+) -> str | None:
+    """Who holds the cell's deal or the attempt now, None when nobody does."""
+    folder = _folder(archive, cell, attempt)
     for generation in _generations(folder)[-1:]:
-        content = _load(_path(folder, generation))
-        if content is not None and not content.is_free(datetime.now(UTC)):
+        path = _path(folder, generation)
+        content = _load(path)
+        if content is not None and _is_held(archive.path / "claims", path, observer):
             return content.owner
     return None
 
 
-def _refuse_held(folder: Path, generation: int, cell: CellKey) -> None:
-    path = _path(folder, generation)
+def held_attempts(
+    archive: Archive,
+    cell: CellKey,
+    observer: Observer = _OBSERVER,
+    *,
+    without: Container[str] = (),
+) -> set[str]:
+    """The attempts of a cell that somebody works on now; one may be held before it is there.
+
+    The ids ``without`` are left out unread.
+    """
+    folder = _folder(archive, cell, None)
+    claims, held = archive.path / "claims", set()
+    with faults(folder):
+        names = (path for path in folder.glob("*") if path.name not in without)
+        attempts = [path for path in names if is_id(path.name)]
+    for path in attempts:
+        newest = _generations(path)[-1:]
+        if newest and _is_held(claims, _path(path, newest[0]), observer):
+            held.add(path.name)
+    return held
+
+
+def _is_held(claims: Path, path: Path, observer: Observer) -> bool:
     content = _load(path)
-    now = datetime.now(UTC)
-    if content is not None and not content.is_free(now):
-        raise ClaimHeld(_held_by(folder, generation, cell))
-    if content is None and path.exists():
-        # Unreadable: whoever wrote it may live. It is free when it has not changed for a while.
-        changed = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-        if now < changed + timedelta(seconds=TTL_S):
-            raise ClaimHeld(_held_by(folder, generation, cell))
+    if content is not None:
+        return not content.released and observer.is_alive(claims, content.owner)
+    # Unreadable: whoever wrote it may live. It is free when it has not changed for a while.
+    return path.exists() and observer.changed_lately(path)
 
 
-def _held_by(folder: Path, generation: int, cell: CellKey) -> str:
+def _held_by(folder: Path, generation: int, wanted: ClaimFile) -> str:
     content = _load(_path(folder, generation))
     who = f"{content.owner} since {content.taken_at:%H:%M:%S} UTC" if content else "another process"
-    return f"{cell.task} x {cell.entrant_name} is worked on by {who}"
+    return f"{wanted.name} is worked on by {who}"
+
+
+def _folder(archive: Archive, cell: CellKey, attempt: str | None) -> Path:
+    folder = archive.path / "claims" / cell.id
+    return folder / attempt if attempt else folder
 
 
 def _generations(folder: Path) -> list[int]:

@@ -76,22 +76,27 @@ def _fault(path: Path, error: OSError) -> ArchiveFault:
     )
 
 
-def write_atomic(path: Path, data: bytes) -> None:
-    """Write or replace ``path``; readers see the old bytes or the new, never a mixture."""
-    with faults(path), _written(path, data) as temporary:
+def write_atomic(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Write or replace ``path``; readers see the old bytes or the new, never a mixture.
+
+    ``durable=False`` leaves out the flushes: for what means nothing once its writer is gone.
+    """
+    with faults(path), _written(path, data, durable) as temporary:
         temporary.replace(path)
-        sync_folder(path.parent)
+        if durable:
+            sync_folder(path.parent)
 
 
-def write_exclusive(path: Path, data: bytes) -> None:
-    """Create ``path`` whole.
+def write_exclusive(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Create ``path`` whole; ``durable`` as in `write_atomic`.
 
     Raises:
         FileExistsError: it is there already; exactly one of several racing writers wins.
     """
-    with faults(path), _written(path, data) as temporary:
+    with faults(path), _written(path, data, durable) as temporary:
         os.link(temporary, path)
-        sync_folder(path.parent)
+        if durable:
+            sync_folder(path.parent)
 
 
 def temporary_name() -> str:
@@ -105,10 +110,11 @@ def is_temporary(name: str) -> bool:
 
 
 @contextlib.contextmanager
-def _written(path: Path, data: bytes) -> Iterator[Path]:
+def _written(path: Path, data: bytes, durable: bool) -> Iterator[Path]:
     with temporary_file(path) as (temporary, descriptor):
         write_all(descriptor, data)
-        os.fsync(descriptor)
+        if durable:
+            os.fsync(descriptor)
         yield temporary
 
 

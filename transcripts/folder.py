@@ -1,6 +1,5 @@
 """One attempt of the archive: its record, transcript, submission, grades and audits."""
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -15,7 +14,13 @@ from transcripts.keys import relative_path
 from transcripts.reader import TranscriptReader
 from transcripts.records import Attempt, Audit, Grade
 from transcripts.sealing import Seal, WorkspaceFile
-from transcripts.writer import TranscriptWriter, is_locked, lock_transcript, repair_tail
+from transcripts.writer import (
+    TranscriptWriter,
+    is_locked,
+    lock_transcript,
+    repair_tail,
+    unlock_transcript,
+)
 
 RECORD = "attempt.json"
 
@@ -218,7 +223,7 @@ class AttemptFolder:
             self._seal_locked(descriptor, attempt, submission, workspace)
             self._remove_live_files()
         finally:
-            os.close(descriptor)
+            unlock_transcript(descriptor)
         digest = self.seal_digest
         assert digest is not None
         return digest

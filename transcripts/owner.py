@@ -8,6 +8,7 @@ and only expiry decides.
 import hashlib
 import os
 import platform
+from functools import cache
 from pathlib import Path
 
 _UNKNOWN = "0"
@@ -19,12 +20,17 @@ def this_process() -> str:
     return f"{_host()}-{pid}-{_start_ticks(pid) or _UNKNOWN}-{_boot()}"
 
 
+def is_of_this_host(owner: str) -> bool:
+    """True when ``owner`` is a process that this host can be asked about."""
+    parts = owner.split("-")
+    return len(parts) == 4 and parts[0] == _host() and parts[1].isdigit()
+
+
 def is_live(owner: str) -> bool:
     """False only when ``owner`` was a process of this host that is gone for certain."""
-    parts = owner.split("-")
-    if len(parts) != 4 or parts[0] != _host() or not parts[1].isdigit():
+    if not is_of_this_host(owner):
         return True
-    _, pid, ticks, boot = parts
+    _, pid, ticks, boot = owner.split("-")
     if boot != _boot():
         return False
     if ticks == _UNKNOWN:
@@ -32,11 +38,13 @@ def is_live(owner: str) -> bool:
     return _start_ticks(int(pid)) == ticks
 
 
+@cache
 def _host() -> str:
     text = f"{platform.node()}:{_read('/etc/machine-id')}:{_pid_namespace()}"
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+@cache
 def _boot() -> str:
     return _read("/proc/sys/kernel/random/boot_id").strip().replace("-", "")[:12] or _UNKNOWN
 

@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -107,11 +107,12 @@ class Archive:
             f"{len(found)} attempts match {wanted!r} ({some}, ...): say more of it"
         )
 
-    def cell_attempts(self, cell: CellKey) -> list[AttemptFolder]:
-        """The attempts of one cell, oldest first."""
+    def cell_attempts(self, cell: CellKey, *, without: Container[str] = ()) -> list[AttemptFolder]:
+        """The attempts of one cell, oldest first; the ids ``without`` are left out unread."""
         folder = self.cell_folder(cell)
         with reading(folder):
-            paths = sorted(path for path in folder.glob("*") if is_id(path.name))
+            names = sorted(path.name for path in folder.glob("*") if is_id(path.name))
+        paths = [folder / name for name in names if name not in without]
         found = []
         for attempt in map(self.attempt_at, paths):
             try:

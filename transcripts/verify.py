@@ -12,6 +12,7 @@ from transcripts.disk import faults, is_temporary, remove_tree, write_atomic
 from transcripts.errors import ArchiveError
 from transcripts.folder import AttemptFolder
 from transcripts.keys import is_id
+from transcripts.lifesigns import dead_signs
 from transcripts.store import Archive
 
 STRAY_AFTER_S = 3600.0
@@ -71,6 +72,8 @@ def sweep_scratch(archive: Archive) -> list[str]:
         with faults(path):
             remove_tree(path)
         done.append(f"{path.relative_to(archive.path)}: removed, left by a writer that was killed")
+    for path in dead_signs(archive.path / "claims"):
+        path.unlink(missing_ok=True)  # nobody misses them: not worth a line
     return done
 
 

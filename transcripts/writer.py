@@ -110,7 +110,7 @@ class TranscriptWriter:
             if self._file >= 0:
                 with contextlib.suppress(OSError):
                     os.fsync(self._file)
-                os.close(self._file)
+                unlock_transcript(self._file)
                 self._file = -1
 
     def __enter__(self) -> Self:
@@ -174,6 +174,17 @@ def lock_transcript(path: Path) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def unlock_transcript(descriptor: int) -> None:
+    """Close what ``lock_transcript`` opened, and free it even where a fork shares it.
+
+    A child that another thread has just forked holds every descriptor until it executes its
+    program: closing ours alone would leave the transcript locked for that while.
+    """
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
 
 
 def is_locked(path: Path) -> bool:

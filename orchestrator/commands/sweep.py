@@ -22,7 +22,8 @@ def sweep(
     tasks: Annotated[str, typer.Option(help="Only these tasks of the deck.")] = "",
     attempts: Annotated[int, typer.Option(min=1, help="Finished attempts wanted per cell.")] = 1,
     concurrency: Annotated[
-        str, typer.Option(help="Sessions at once per model: a number, or `auto`.")
+        str,
+        typer.Option(help="Sessions at once: a number per model, or `auto`: as providers bear."),
     ] = "auto",
     sandbox: Annotated[
         str, typer.Option(help="docker, bubblewrap, process (no isolation), or `auto`.")
@@ -32,7 +33,13 @@ def sweep(
         int | None, typer.Option(min=1, help="Cap of model calls a session.")
     ] = None,
     max_seconds: Annotated[float | None, typer.Option(help="Cap of time a session.")] = None,
-    max_cost: Annotated[float | None, typer.Option(help="Cap of US dollars a session.")] = None,
+    max_session_cost: Annotated[
+        float | None, typer.Option(help="Cap of US dollars a session.")
+    ] = None,
+    max_cost: Annotated[
+        float | None,
+        typer.Option(help="Start nothing new once the sweep, earlier runs included, spent this."),
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="Your own models (TOML).")] = None,
     archive: ArchiveOption = None,
     as_json: JsonOption = False,
@@ -63,16 +70,20 @@ def sweep(
         budget=Budget(
             max_steps=max_steps,
             max_seconds=positive("--max-seconds", max_seconds),
-            max_cost_usd=positive("--max-cost", max_cost),
+            max_cost_usd=positive("--max-session-cost", max_session_cost),
         ),
         config=config,
+        max_cost_usd=positive("--max-cost", max_cost),
     )
-    progress = Progress(live=console(stderr=True).is_terminal)
+    out = printer(ctx, as_json)
+    live = console(stderr=True).is_terminal
+    progress = Progress(mode="json" if out.as_json else "live" if live else "plain")
     with prepared(request, progress) as run:
-        progress.say(run.describe())
+        for line in run.describe():
+            progress.say(line)
         run.run_sessions()
         run.grade_and_audit(GradingOptions(tier=wanted_tier, isolation=run.isolation))
-        _finish(run, deck, printer(ctx, as_json))
+        _finish(run, deck, out)
 
 
 def _finish(run: "Sweep", deck: str, out: "Printer") -> None:
@@ -96,4 +107,10 @@ def _finish(run: "Sweep", deck: str, out: "Printer") -> None:
         raise typer.Exit(130)
     if run.result.resumable:
         out.note("Some sessions were interrupted by infrastructure: run the same command again.")
+        raise typer.Exit(5)
+    if run.result.not_started:
+        out.note(
+            f"--max-cost left {run.result.not_started} attempts unstarted: run the same command "
+            "with a higher cap to go on."
+        )
         raise typer.Exit(5)

@@ -1,10 +1,12 @@
 """From a roster entry to a client that can be asked."""
 
 import atexit
+from dataclasses import replace
 from functools import cache
 from threading import Event, Lock
 
 from orchestrator.errors import UserError
+from orchestrator.models.accounts import account_of
 from orchestrator.models.base import ModelClient
 from orchestrator.models.entry import ModelEntry
 from orchestrator.models.knobs import Knobs
@@ -25,14 +27,15 @@ def client(
     """A client for one session. Raises MissingKey.
 
     Built-in models are asked at a scripted server that this process starts once, unless
-    ``base_url_override`` names another. ``stopping`` cuts short the waits before retries.
+    ``base_url_override`` names another. ``stopping`` cuts short the waits before retries. Calls
+    share the permits of the provider's account, unless ``policy`` is given.
     """
     settings = CallSettings(
         model=entry.model,
         params=dict(entry.request_params()),
         stall_s=entry.stall_s,
         cache=entry.cache,
-        policy=policy or RetryPolicy(),
+        policy=policy or replace(RetryPolicy(), account=account_of(entry.base_url, entry.key)),
         stopping=stopping,
     )
     base_url = base_url_override or entry.base_url or shared_server().base_url(entry.protocol)

@@ -2,6 +2,7 @@
 
 import ssl
 from functools import cache
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -33,8 +34,16 @@ def timeouts(stall_s: float) -> "httpx2.Timeout":
     return httpx2.Timeout(connect=CONNECT_S, pool=CONNECT_S, write=stall_s, read=stall_s)
 
 
-@cache
+_making = Lock()
+
+
 def _tls_context() -> ssl.SSLContext:
+    with _making:  # sessions that start together would each make one
+        return _one_tls_context()
+
+
+@cache
+def _one_tls_context() -> ssl.SSLContext:
     # A context reads all certificates (milliseconds, megabytes): not once for each session.
     import httpx2  # noqa: PLC0415
 

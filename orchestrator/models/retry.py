@@ -3,7 +3,8 @@
 A failed try is repeated by class of failure: rate limits and overload for long (they pass), dropped
 streams and malformed chunks a few times (each costs money), refusals of the request or the key
 never. A provider's Retry-After is honoured, in seconds or as an HTTP date; else the wait doubles,
-with jitter, up to a minute. A whole answer is never asked for again: clients return it.
+with jitter, up to a minute. A whole answer is never asked for again: clients return it. Each try is
+made under a permit of the provider's account, which is not held while waiting for the next one.
 """
 
 import random
@@ -16,6 +17,7 @@ from threading import Event
 
 from tenacity import RetryCallState, Retrying, retry_if_exception
 
+from orchestrator.models.accounts import Account
 from orchestrator.models.base import ModelReply, RetryNotice
 from orchestrator.models.errors import Interrupted, ModelError
 
@@ -41,6 +43,7 @@ class RetryPolicy:
     tries: Mapping[str, int] = field(default_factory=lambda: dict(TRIES))
     first_wait_s: float = 1.0
     longest_wait_s: float = 60.0
+    account: Account | None = None  # whose permits bound the calls; None: unbounded
 
     def ask(
         self,
@@ -68,7 +71,8 @@ class RetryPolicy:
             sleep=lambda seconds: _sleep(seconds, stopping),
             reraise=True,
         )
-        return retrying(once)
+        account = self.account
+        return retrying(once if account is None else lambda: account.call(once, stopping))
 
     def _is_retryable(self, error: BaseException) -> bool:
         return isinstance(error, ModelError) and self.tries.get(error.kind, 0) > 0
@@ -99,7 +103,10 @@ def _sleep(seconds: float, stopping: Event | None) -> None:
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Seconds that a response asks to wait: ``retry-after-ms``, seconds, or an HTTP date."""
+    """Seconds that a response asks to wait: ``retry-after-ms``, seconds, or an HTTP date.
+
+    A date is read against the response's own ``Date``, so that a wrong clock here does not matter.
+    """
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000
@@ -107,12 +114,18 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
     seconds = _number(value)
     if seconds is not None or value is None:
         return seconds
+    when = _date(value)
+    if when is None:
+        return None
+    return max(0.0, (when - (_date(headers.get("date")) or datetime.now(UTC))).total_seconds())
+
+
+def _date(text: str | None) -> datetime | None:
     try:
-        when = parsedate_to_datetime(value)
+        when = parsedate_to_datetime(text or "")
     except ValueError:
         return None
-    aware = when if when.tzinfo else when.replace(tzinfo=UTC)
-    return max(0.0, (aware - datetime.now(UTC)).total_seconds())
+    return when if when.tzinfo else when.replace(tzinfo=UTC)
 
 
 def _number(text: str | None) -> float | None:

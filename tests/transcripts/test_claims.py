@@ -1,15 +1,19 @@
 import os
+import resource
+import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from transcripts.claims import ClaimFile, holder, take
+from transcripts.claims import held_attempts, holder, take
 from transcripts.errors import ClaimHeld, ClaimLost
+from transcripts.keys import new_id
+from transcripts.lifesigns import TTL_S, Observer, sign_path
 from transcripts.owner import this_process
 from transcripts.records import CellKey
 from transcripts.store import Archive
+from transcripts.verify import sweep_scratch
 
 ELSEWHERE = "ffffffffffff-1-1-ffffffffffff"
 
@@ -19,12 +23,24 @@ def cell(attempts) -> CellKey:
     return attempts().cell
 
 
-def _age(archive: Archive, cell: CellKey, seconds: float) -> None:
-    """Make the newest claim's last heartbeat older."""
-    path = max((archive.path / "claims" / cell.id).glob("*.json"), key=lambda p: int(p.stem))
-    content = ClaimFile.model_validate_json(path.read_bytes())
-    beat = content.beat_at - timedelta(seconds=seconds)
-    path.write_text(content.model_copy(update={"beat_at": beat}).model_dump_json())
+class _Clock:
+    """A monotonic clock that moves when told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> _Clock:
+    return _Clock()
+
+
+@pytest.fixture
+def observer(clock: _Clock) -> Observer:
+    return Observer(clock)
 
 
 def test_a_cell_is_held_until_it_is_released(archive: Archive, cell: CellKey) -> None:
@@ -50,15 +66,17 @@ def test_a_dead_owner_of_this_host_is_taken_over_at_once(
     assert take(archive, cell, this_process()).generation == 2
 
 
-def test_another_host_is_waited_for_until_its_claim_expires(
-    archive: Archive, cell: CellKey
+def test_another_host_is_waited_for_until_it_gives_no_sign(
+    archive: Archive, cell: CellKey, clock: _Clock, observer: Observer
 ) -> None:
-    theirs = take(archive, cell, ELSEWHERE, ttl_s=30)
-    _age(archive, cell, 29)
+    theirs = take(archive, cell, ELSEWHERE)
     with pytest.raises(ClaimHeld):
-        take(archive, cell, this_process())
-    _age(archive, cell, 2)
-    mine = take(archive, cell, this_process())
+        take(archive, cell, this_process(), observer=observer)
+    clock.now += TTL_S - 1
+    with pytest.raises(ClaimHeld):
+        take(archive, cell, this_process(), observer=observer)
+    clock.now += 2
+    mine = take(archive, cell, this_process(), observer=observer)
     with pytest.raises(ClaimLost):
         theirs.heartbeat()
     theirs.release()  # changes nothing
@@ -66,12 +84,48 @@ def test_another_host_is_waited_for_until_its_claim_expires(
     mine.heartbeat()
 
 
-def test_a_heartbeat_keeps_a_claim(archive: Archive, cell: CellKey) -> None:
-    claim = take(archive, cell, ELSEWHERE, ttl_s=30)
-    _age(archive, cell, 31)
-    claim.heartbeat()
+def test_one_sign_keeps_all_claims_of_an_owner(
+    archive: Archive, attempts, clock: _Clock, observer: Observer
+) -> None:
+    cells = [attempts(model=f"model-{number}").cell for number in range(3)]
+    first, *_ = [take(archive, cell, ELSEWHERE) for cell in cells]
+    assert [holder(archive, cell, observer=observer) for cell in cells] == [ELSEWHERE] * 3
+    clock.now += TTL_S - 1
+    first.heartbeat()
+    assert holder(archive, cells[0], observer=observer) == ELSEWHERE
+    clock.now += TTL_S - 1
+    assert [holder(archive, cell, observer=observer) for cell in cells] == [ELSEWHERE] * 3
+
+
+@pytest.mark.parametrize("jump_s", [-86_400.0, 86_400.0])
+def test_wall_clocks_decide_nothing(
+    archive: Archive, cell: CellKey, clock: _Clock, observer: Observer, jump_s: float
+) -> None:
+    """Their file times say yesterday, or tomorrow: what counts is whether they change."""
+    theirs = take(archive, cell, ELSEWHERE)
+    sign = sign_path(archive.path / "claims", ELSEWHERE)
+    os.utime(sign, (time.time() + jump_s, time.time() + jump_s))
     with pytest.raises(ClaimHeld):
-        take(archive, cell, this_process())
+        take(archive, cell, this_process(), observer=observer)
+    clock.now += TTL_S - 1
+    theirs.heartbeat()
+    clock.now += TTL_S - 1
+    with pytest.raises(ClaimHeld):
+        take(archive, cell, this_process(), observer=observer)
+
+
+def test_attempts_of_a_cell_are_held_apart(archive: Archive, cell: CellKey) -> None:
+    one, other = new_id(), new_id()
+    deal = take(archive, cell, this_process())
+    claim = take(archive, cell, this_process(), one)
+    take(archive, cell, ELSEWHERE, other)
+    deal.release()
+    with pytest.raises(ClaimHeld, match=one[-12:]):
+        take(archive, cell, ELSEWHERE, one)
+    assert held_attempts(archive, cell) == {one, other}
+    claim.release()
+    assert held_attempts(archive, cell) == {other}
+    assert holder(archive, cell) is None
 
 
 def test_a_released_claim_cannot_be_beaten(archive: Archive, cell: CellKey) -> None:
@@ -96,18 +150,38 @@ def test_old_generations_are_pruned_and_a_late_taker_of_one_loses(
     claim.heartbeat()
 
 
-def test_an_unreadable_claim_holds_for_a_while(archive: Archive, cell: CellKey) -> None:
+def test_an_unreadable_claim_holds_for_a_while(
+    archive: Archive, cell: CellKey, clock: _Clock, observer: Observer
+) -> None:
     take(archive, cell, this_process()).release()
     path = archive.path / "claims" / cell.id / "1.json"
     path.write_text("{")
     with pytest.raises(ClaimHeld):
-        take(archive, cell, this_process())
-    long_ago = (datetime.now(UTC) - timedelta(minutes=5)).timestamp()
-    os.utime(path, (long_ago, long_ago))
-    take(archive, cell, this_process())
+        take(archive, cell, this_process(), observer=observer)
+    clock.now += TTL_S + 1
+    take(archive, cell, this_process(), observer=observer)
 
 
-def _race(archive: Archive, cell: CellKey, folder: Path, takers: int) -> list[str]:
+def test_a_full_disk_loses_no_claim(
+    archive: Archive, cell: CellKey, clock: _Clock, observer: Observer
+) -> None:
+    theirs = take(archive, cell, ELSEWHERE)
+    assert holder(archive, cell, observer=observer) == ELSEWHERE
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    clock.now += TTL_S - 1
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        theirs.heartbeat()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert holder(archive, cell, observer=observer) == ELSEWHERE
+    clock.now += TTL_S - 1
+    assert holder(archive, cell, observer=observer) == ELSEWHERE
+
+
+def _race(
+    archive: Archive, cell: CellKey, folder: Path, takers: int, observer: Observer
+) -> list[str]:
     """Let that many processes take the cell at one moment; the owners of those that won."""
     gate_read, gate_write = os.pipe()
     pids = []
@@ -117,7 +191,7 @@ def _race(archive: Archive, cell: CellKey, folder: Path, takers: int) -> list[st
             os.close(gate_write)
             os.read(gate_read, 1)  # returns for all at once when the parent closes its end
             try:
-                take(archive, cell, f"ffffffffffff-{number}-1-ffffffffffff")
+                take(archive, cell, f"fffffffffff0-{number}-1-ffffffffffff", observer=observer)
                 (folder / f"won-{number}").touch()
             except ClaimHeld:
                 pass
@@ -131,15 +205,17 @@ def _race(archive: Archive, cell: CellKey, folder: Path, takers: int) -> list[st
     return [path.name for path in folder.glob("won-*")]
 
 
-@pytest.mark.parametrize("state", ["never taken", "expired", "released", "dead owner"])
+@pytest.mark.parametrize("state", ["never taken", "gone elsewhere", "released", "dead owner"])
 def test_of_racing_takers_exactly_one_wins(
-    archive: Archive, attempts, tmp_path: Path, state: str
+    archive: Archive, attempts, tmp_path: Path, state: str, clock: _Clock
 ) -> None:
     for turn in range(10):
         cell = attempts(model=f"model-{turn}").cell
-        if state == "expired":
+        observer = Observer(clock)
+        if state == "gone elsewhere":
             take(archive, cell, ELSEWHERE)
-            _age(archive, cell, 61)
+            assert holder(archive, cell, observer=observer) == ELSEWHERE
+            clock.now += TTL_S + 1
         elif state == "released":
             take(archive, cell, ELSEWHERE).release()
         elif state == "dead owner":
@@ -147,4 +223,16 @@ def test_of_racing_takers_exactly_one_wins(
             take(archive, cell, f"{host}-{pid}-{int(ticks) + 1}-{boot}")
         folder = tmp_path / f"turn-{turn}"
         folder.mkdir()
-        assert len(_race(archive, cell, folder, takers=6)) == 1
+        assert len(_race(archive, cell, folder, 6, observer)) == 1
+
+
+def test_gc_forgets_the_signs_of_dead_owners_of_this_host_alone(
+    archive: Archive, cell: CellKey
+) -> None:
+    host, pid, ticks, boot = this_process().split("-")
+    dead = f"{host}-{pid}-{int(ticks) + 1}-{boot}"
+    for owner in (dead, ELSEWHERE, this_process()):
+        take(archive, cell, owner).release()
+    sweep_scratch(archive)
+    signs = {path.name for path in (archive.path / "claims" / "owners").iterdir()}
+    assert signs == {ELSEWHERE, this_process()}

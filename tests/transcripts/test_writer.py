@@ -1,3 +1,4 @@
+import os
 import resource
 import threading
 from collections.abc import Callable
@@ -211,3 +212,23 @@ def test_threads_share_a_writer(live: AttemptFolder) -> None:
             thread.join()
     assert [event.n for event in live.events()] == list(range(80))
     assert attempt_problems(live) == []
+
+
+def test_a_closed_transcript_is_free_while_a_fork_still_shares_its_descriptor(
+    live: AttemptFolder,
+) -> None:
+    """As when another session's sandbox is being started in a thread beside it."""
+    writer = live.open_writer(ME)
+    reader, release = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(release)
+        os.read(reader, 1)  # holds every descriptor of its parent until told to go
+        os._exit(0)
+    try:
+        writer.close()
+        live.open_writer(ME).close()
+    finally:
+        os.close(release)
+        os.close(reader)
+        os.waitpid(pid, 0)

@@ -20,7 +20,7 @@ from transcripts.store import Archive
 
 pytestmark = pytest.mark.alone
 
-STEPS = 120  # at 0.3 s each and more: the runs of at most a few seconds never come to the end
+STEPS = 60  # at 0.3 s each and more: the runs of at most a second or two never come to the end
 KILLING = Killing(
     sweep=(
         *(
@@ -30,9 +30,9 @@ KILLING = Killing(
         ),
         *("--tasks", "kv-cache", "--attempts", "2", "--tier", "quick", "--sandbox", "bubblewrap"),
     ),
-    moments=12,
-    longest_s=2.5,
-    aimed=0.25,
+    moments=10,
+    longest_s=1.5,
+    aimed=0.33,
 )
 
 

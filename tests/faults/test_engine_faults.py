@@ -27,7 +27,7 @@ from transcripts.store import AttemptFolder
 
 pytestmark = [pytest.mark.docker, pytest.mark.alone]
 
-STEPS = 40
+STEPS = 24
 
 
 class Engine:

@@ -83,8 +83,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_stops_a_session_that_goes_on_when_there_is_space(small_disk: Path) -> None:
-    model = "longhaul?steps=80&output_bytes=60000"
-    words = arguments(model, "process", "--max-steps", "80")
+    model = "longhaul?steps=60&output_bytes=60000"
+    words = arguments(model, "process", "--max-steps", "60")
     with started(small_disk, words) as sweep:
         _, said = sweep.communicate(timeout=60)
     assert sweep.returncode == 5
@@ -99,7 +99,7 @@ def test_a_full_disk_stops_a_session_that_goes_on_when_there_is_space(small_disk
     attempt = run_sessions_to_their_end(small_disk, words)
     assert list(attempt.lines())[: len(before)] == before
     done = Counter(steps_done(attempt))
-    assert set(done) == set(range(80))
+    assert set(done) == set(range(60))
 
 
 @dataclass(frozen=True)

@@ -72,5 +72,14 @@ def test_retry_after_in_all_its_forms():
     assert retry_after_s({"retry-after": "tomorrow"}) is None
 
 
+def test_a_date_is_read_against_the_providers_own_clock():
+    theirs = datetime(2031, 1, 1, tzinfo=UTC)  # ours is years off
+    headers = {
+        "date": format_datetime(theirs, usegmt=True),
+        "retry-after": format_datetime(theirs + timedelta(seconds=7), usegmt=True),
+    }
+    assert retry_after_s(headers) == 7
+
+
 def test_refusals_are_in_no_retry_list():
     assert not {"bad_key", "bad_request", "context_overflow", "quota", "interrupted"} & set(TRIES)

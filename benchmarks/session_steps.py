@@ -24,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 from orchestrator.agents.base import Standing
@@ -150,10 +151,7 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, float]:
 
 def points(samples: list[tuple[int, float, float, int]]) -> dict[str, float]:
     """Cost of a step once the window is full the first time, and at the end; growth between."""
-    costs = [
-        (late[1] - early[1]) * 1e3 / (late[0] - early[0])
-        for early, late in zip(samples, samples[1:], strict=False)
-    ]
+    costs = [(late[1] - early[1]) * 1e3 / (late[0] - early[0]) for early, late in pairwise(samples)]
     few = max(1, min(5, len(costs) // 3))
     return {
         "early_ms": statistics.median(costs[:few]),
@@ -176,7 +174,10 @@ def measured(sandbox: str, url: str, server: int, **changes: int) -> dict[str, f
 def table(options: argparse.Namespace) -> None:
     """Print both parts."""
     with scripted_server() as (server, url):
-        print(f"{'short':10} {'sessions':>8} {'ms/step':>8} {'server':>7} {'RSS MB':>7} {'KB/step':>8}")
+        print(
+            f"{'short':10} {'sessions':>8} {'ms/step':>8} {'server':>7} {'RSS MB':>7} "
+            f"{'KB/step':>8}"
+        )
         for sandbox in options.sandbox.split(","):
             got = measured(sandbox, url, server, steps=20, sessions=options.sessions, output=0)
             print(

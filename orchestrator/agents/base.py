@@ -1,5 +1,6 @@
 """What an agent is: it drives one session to its end inside what the session gives it."""
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -120,13 +121,21 @@ class SessionContext:
         self.on_progress(self.standing)
         self.check_stop()
 
+    def seconds_left(self) -> float:
+        """Seconds until the cap of time; infinite where there is none."""
+        cap = self.budget.max_seconds
+        return math.inf if cap is None else cap - self._seconds()
+
+    def _seconds(self) -> float:
+        return self.standing.seconds + time.monotonic() - self.started
+
     def cap_reached(self) -> str | None:
         """The name of the cap that is reached, None while there is room."""
         at, budget = self.standing, self.budget
         spent = {
             "steps": (budget.max_steps, at.step),
             "tokens": (budget.max_tokens, at.usage.input_tokens + at.usage.output_tokens),
-            "seconds": (budget.max_seconds, at.seconds + time.monotonic() - self.started),
+            "seconds": (budget.max_seconds, self._seconds()),
             "cost": (budget.max_cost_usd, at.cost_usd),
         }
         for name, (cap, amount) in spent.items():

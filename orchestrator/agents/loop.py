@@ -63,7 +63,9 @@ class _Session:
     def __init__(self, context: SessionContext) -> None:
         self._context = context
         self._at = context.standing
-        self._toolbox = Toolbox(context.sandbox, context.bench, context.task.interface.file)
+        self._toolbox = Toolbox(
+            context.sandbox, context.bench, context.task.interface.file, context.seconds_left
+        )
         self._asker = Asker(context, tool_specs())
         self._compactor = Compactor(context, self._asker)
         self._at.gauge.limit(context.room)

@@ -9,8 +9,8 @@ from loop_sessions import LoopSession
 from orchestrator.agents.watchdogs import END_AT, REPEATED, TELL_AT, WAITED_S, Repetition
 from orchestrator.models.base import ModelReply, ToolOutcome
 from orchestrator.resume import standing
-from transcripts.events import Reply, ToolCall, UserMessage
-from transcripts.records import Usage
+from transcripts.events import Reply, ToolCall, ToolResult, UserMessage
+from transcripts.records import Budget, Usage
 from transcripts.words import End
 
 Step = tuple[str, str, str, float]  # tool, arguments, result, seconds
@@ -115,3 +115,25 @@ def test_a_resumed_session_remembers_its_circles(session: Callable[..., LoopSess
         assert live.run().reason == "repetition"
         assert answered(live) == whole
         assert standing(live.events())[0].repetition.told
+
+
+def test_a_command_does_not_outlive_the_cap_of_time(session: Callable[..., LoopSession]) -> None:
+    live = session("longhaul?tool_s=600", budget=Budget(max_seconds=1))
+    outcome = live.run()
+    assert (outcome.end, outcome.reason) == (End.LIMIT, "seconds")
+    (result,) = live.of(ToolResult)
+    assert result.status == "timeout"
+
+
+@pytest.mark.parametrize(
+    ("budget", "reason"),
+    [
+        (Budget(max_steps=3), "steps"),
+        (Budget(max_tokens=1500), "tokens"),
+        (Budget(max_cost_usd=0.0), "cost"),
+    ],
+)
+def test_each_cap_is_an_end_with_its_name(
+    session: Callable[..., LoopSession], budget: Budget, reason: str
+) -> None:
+    assert session("longhaul", budget=budget).run().reason == reason

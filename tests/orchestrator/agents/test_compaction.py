@@ -12,6 +12,7 @@ from orchestrator.agents.loop import LoopAgent
 from orchestrator.models.base import ModelReply, ToolOutcome, ToolTurn, Turn, UserTurn
 from orchestrator.models.errors import ContextOverflow
 from orchestrator.resume import standing
+from orchestrator.watching import shown
 from transcripts.events import Compaction, Reply, Request, ToolResult
 from transcripts.records import Usage
 from transcripts.words import End
@@ -62,6 +63,15 @@ def test_a_summary_is_paid_and_counted(session: Sessions) -> None:
     texts = [event.summary for event in live.of(Compaction) if event.method == "summary"]
     assert all("Summary: " in text for text in texts)
     assert all("progress.log (" in text for text in texts)
+
+
+def test_replay_shows_what_was_shortened_and_asked(session: Sessions) -> None:
+    live = session(LONG, window=WINDOW)
+    live.run()
+    seen = list(shown(live.events(), whole=True))
+    (first, *_) = [one for one in seen if one.title.startswith("context shortened: summary")]
+    assert "Summary: " in first.body
+    assert any(one.title.startswith("summary ") for one in seen)
 
 
 def test_every_moment_of_a_session_resumes_to_the_same_conversation(session: Sessions) -> None:

@@ -11,7 +11,8 @@ Two parts, each in a process of its own, against a scripted server whose CPU is 
   step 20 and at the end are compared; goal: at most 1.5 times.
 
 The tree is this process and all that it started, our sandboxes' supervisors and their commands
-included. Nothing is graded: a cap of steps ends each session before it hands in.
+included; ``shell`` is the same command in the same sandbox without a loop, at the same moment, which
+says how busy the machine was. Nothing is graded: a cap of steps ends each session before it hands in.
 """
 
 import argparse
@@ -30,12 +31,16 @@ from pathlib import Path
 from orchestrator.agents.base import Standing
 from orchestrator.launch import SweepRequest, prepared
 from orchestrator.progress import Progress
+from sandboxes.base import SandboxSpec
+from sandboxes.registry import provider
+from sandboxes.toolchain import host_toolchain
 from transcripts.records import Budget
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 AROUND = 20
 """Steps whose mean cost stands for a point: the kernel counts CPU in ticks of 10 ms."""
 RESULT_BYTES = 8192
+COMMANDS = 100
 
 ROSTER = """
 [models.bench]
@@ -144,9 +149,26 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, float]:
         "rss_mb": resident_mb(),
         "written_kb": written_bytes() / steps / 1e3,
     }
+    figures["shell_ms"] = shell_ms(options.sandbox, options.output, folder)
     if options.sessions == 1:
         figures |= points(sampler.samples)
     return figures
+
+
+def shell_ms(sandbox: str, output: int, folder: Path) -> float:
+    """CPU of a step's command alone, in such a sandbox, without a loop around it."""
+    toolchain = host_toolchain()
+    spec = SandboxSpec("shell", "benchmark", folder, toolchain.mounts, toolchain.env)
+    running = provider(sandbox).start(spec)
+    command = "echo 1 >> progress.log"
+    if output:
+        command += f"; head -c {output} /dev/zero | tr '\\0' x"
+    started = tree_cpu_s(os.getpid())
+    for _ in range(COMMANDS):
+        running.exec(["/bin/bash", "-c", command], timeout_s=60)
+    cost = tree_cpu_s(os.getpid()) - started
+    running.close()
+    return cost * 1e3 / COMMANDS
 
 
 def points(samples: list[tuple[int, float, float, int]]) -> dict[str, float]:
@@ -175,17 +197,18 @@ def table(options: argparse.Namespace) -> None:
     """Print both parts."""
     with scripted_server() as (server, url):
         print(
-            f"{'short':10} {'sessions':>8} {'ms/step':>8} {'server':>7} {'RSS MB':>7} "
+            f"{'short':10} {'sessions':>8} {'ms/step':>8} {'shell':>6} {'server':>7} {'RSS MB':>7} "
             f"{'KB/step':>8}"
         )
         for sandbox in options.sandbox.split(","):
             got = measured(sandbox, url, server, steps=20, sessions=options.sessions, output=0)
             print(
-                f"{sandbox:10} {options.sessions:8} {got['ms']:8.2f} {got['server_ms']:7.2f} "
+                f"{sandbox:10} {options.sessions:8} {got['ms']:8.2f} {got['shell_ms']:6.2f} "
+                f"{got['server_ms']:7.2f} "
                 f"{got['rss_mb']:7.0f} {got['written_kb']:8.1f}"
             )
         print(
-            f"\n{'long':10} {'steps':>6} {'ms/step':>8} {'early':>7} {'late':>7} {'ratio':>6} "
+            f"\n{'long':10} {'steps':>6} {'ms/step':>8} {'shell':>6} {'early':>7} {'late':>7} {'ratio':>6} "
             f"{'server':>7} {'RSS MB':>7} {'growth':>7} {'KB/step':>8}"
         )
         for sandbox in options.sandbox.split(","):
@@ -194,7 +217,7 @@ def table(options: argparse.Namespace) -> None:
                     sandbox, url, server, steps=steps, output=RESULT_BYTES, window=options.window
                 )
                 print(
-                    f"{sandbox:10} {steps:6} {got['ms']:8.2f} {got['early_ms']:7.2f} "
+                    f"{sandbox:10} {steps:6} {got['ms']:8.2f} {got['shell_ms']:6.2f} {got['early_ms']:7.2f} "
                     f"{got['late_ms']:7.2f} {got['late_ms'] / got['early_ms']:6.2f} "
                     f"{got['server_ms']:7.2f} {got['rss_mb']:7.0f} {got['rss_growth_mb']:7.1f} "
                     f"{got['written_kb']:8.1f}"

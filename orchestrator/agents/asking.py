@@ -24,7 +24,7 @@ class Asker:
     ) -> ModelReply:
         """One answer. Raises ModelError when the policy gives up."""
         context, at, transcript = self._context, self._context.standing, self._context.transcript
-        transcript.append(
+        transcript.append_soon(
             Request,
             step=at.step,
             messages=len(conversation.turns),
@@ -33,7 +33,8 @@ class Asker:
         )
         reply = context.model.reply(conversation, self._tools, self._log_retry)
         cost = context.price(reply.usage)
-        transcript.append(
+        # A call, a word of ours or the end follows at once, and brings it to the disk.
+        transcript.append_soon(
             Reply,
             step=at.step,
             purpose=purpose,

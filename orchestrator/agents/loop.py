@@ -155,7 +155,7 @@ class _Session:
         self._at.finished(result)
 
     def _log_report(self, call: ToolCall, answer: ToolAnswer, step: int) -> None:
-        report, append = answer.report, self._context.transcript.append
+        report, append = answer.report, self._context.transcript.append_soon
         if report is None:
             return
         if call.name == "check":

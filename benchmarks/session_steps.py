@@ -11,8 +11,9 @@ Two parts, each in a process of its own, against a scripted server whose CPU is 
   step 20 and at the end are compared; goal: at most 1.5 times.
 
 The tree is this process and all that it started, our sandboxes' supervisors and their commands
-included; ``shell`` is the same command in the same sandbox without a loop, at the same moment, which
-says how busy the machine was. Nothing is graded: a cap of steps ends each session before it hands in.
+included; ``shell`` is the same command in the same sandbox without a loop, at the same moment: it
+says how busy the machine was. Nothing is graded: a cap of steps ends each session before its
+hand-in.
 """
 
 import argparse
@@ -208,8 +209,8 @@ def table(options: argparse.Namespace) -> None:
                 f"{got['rss_mb']:7.0f} {got['written_kb']:8.1f}"
             )
         print(
-            f"\n{'long':10} {'steps':>6} {'ms/step':>8} {'shell':>6} {'early':>7} {'late':>7} {'ratio':>6} "
-            f"{'server':>7} {'RSS MB':>7} {'growth':>7} {'KB/step':>8}"
+            f"\n{'long':10} {'steps':>6} {'ms/step':>8} {'shell':>6} {'early':>7} {'late':>7} "
+            f"{'ratio':>6} {'server':>7} {'RSS MB':>7} {'growth':>7} {'KB/step':>8}"
         )
         for sandbox in options.sandbox.split(","):
             for steps in map(int, options.steps.split(",")):
@@ -217,8 +218,8 @@ def table(options: argparse.Namespace) -> None:
                     sandbox, url, server, steps=steps, output=RESULT_BYTES, window=options.window
                 )
                 print(
-                    f"{sandbox:10} {steps:6} {got['ms']:8.2f} {got['shell_ms']:6.2f} {got['early_ms']:7.2f} "
-                    f"{got['late_ms']:7.2f} {got['late_ms'] / got['early_ms']:6.2f} "
+                    f"{sandbox:10} {steps:6} {got['ms']:8.2f} {got['shell_ms']:6.2f} "
+                    f"{got['early_ms']:7.2f} {got['late_ms']:7.2f} {got['late_ms'] / got['early_ms']:6.2f} "
                     f"{got['server_ms']:7.2f} {got['rss_mb']:7.0f} {got['rss_growth_mb']:7.1f} "
                     f"{got['written_kb']:8.1f}"
                 )

@@ -220,8 +220,8 @@ def table(options: argparse.Namespace) -> None:
                 print(
                     f"{sandbox:10} {steps:6} {got['ms']:8.2f} {got['shell_ms']:6.2f} "
                     f"{got['early_ms']:7.2f} {got['late_ms']:7.2f} "
-                    f"{got['late_ms'] / got['early_ms']:6.2f} {got['server_ms']:7.2f} {got['rss_mb']:7.0f} {got['rss_growth_mb']:7.1f} "
-                    f"{got['written_kb']:8.1f}"
+                    f"{got['late_ms'] / got['early_ms']:6.2f} {got['server_ms']:7.2f} "
+                    f"{got['rss_mb']:7.0f} {got['rss_growth_mb']:7.1f} {got['written_kb']:8.1f}"
                 )
 
 

@@ -2,10 +2,13 @@
 
 from collections.abc import Iterable
 
+from orchestrator.agents.asking import SERVED_MODEL
 from orchestrator.agents.base import Standing
-from orchestrator.models.base import Conversation, ModelReply, ToolOutcome, ToolTurn, UserTurn
+from orchestrator.models.base import Conversation, ModelReply, UserTurn
 from transcripts.events import (
+    Compaction,
     Event,
+    Note,
     Prompt,
     Reply,
     ToolCallStarted,
@@ -46,10 +49,16 @@ class _Builder:
         elif isinstance(event, ToolCallStarted):
             self._started = event
         elif isinstance(event, ToolResult):
-            self._result(event)
+            self._at.finished(event)  # in the order of the calls, so the position is their count
+            self._started = None
         elif isinstance(event, UserMessage):
             self._close_reply()
-            self._at.conversation.turns.append(UserTurn(event.text))
+            self._at.say(event.text)
+        elif isinstance(event, Compaction):
+            self._close_reply()
+            self._at.compacted(event)
+        elif isinstance(event, Note) and event.topic == SERVED_MODEL:
+            self._at.strangers.add(str(event.raw))
 
     def finish(self) -> tuple[Standing, ToolCallStarted | None]:
         self._at.seconds += self._offset
@@ -65,12 +74,13 @@ class _Builder:
         if event.role == "system":
             self._at.conversation.system = event.text
         else:
+            self._at.opening = event.text
             self._at.conversation.turns.append(UserTurn(event.text))
 
     def _reply(self, event: Reply) -> None:
-        self._at.step = event.step + 1
-        self._at.count(event.usage, event.cost_usd)
-        self._at.open_reply = ModelReply(
+        at = self._at
+        at.count(event.usage, event.cost_usd)
+        reply = ModelReply(
             text=event.text,
             tool_calls=event.tool_calls,
             stop_reason=event.stop_reason,
@@ -80,23 +90,16 @@ class _Builder:
             reasoning=event.reasoning,
             raw=event.raw,
         )
-
-    def _result(self, event: ToolResult) -> None:
-        """Results come in the order of the calls, so the position is their count."""
-        answer = ToolOutcome(event.call_id, event.text, event.status != "ok")
-        self._at.answered.append(answer)
-        self._started = None
+        if event.purpose == "summary":
+            at.summary = reply
+            return
+        at.step = event.step + 1
+        at.gauge.observe(at.conversation.turns, event.usage)
+        at.open_reply = reply
 
     def _close_reply(self) -> None:
         """The open reply got its answers: it is part of the conversation now."""
-        at, reply = self._at, self._at.open_reply
-        if reply is None:
-            return
-        at.conversation.turns.append(reply)
-        if reply.tool_calls:
-            at.silent_replies = 0
-            at.conversation.turns.append(ToolTurn(tuple(at.answered)))
-        elif reply.stop_reason != "length":
-            at.silent_replies += 1
-        at.open_reply, at.answered = None, []
-        self._started = None
+        reply = self._at.open_reply
+        if reply is not None:
+            self._at.close(reply)
+            self._at.open_reply, self._started = None, None

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from graders.base import Grader, GradeRequest, PublicReport
 from orchestrator.agents.base import Agent, SessionContext, Standing
+from orchestrator.agents.context import prompt_room
 from orchestrator.faults import StopRequested, outcome_of
 from orchestrator.heartbeat import Pulse
-from orchestrator.models.base import Conversation, ModelClient, ToolOutcome, UserTurn
+from orchestrator.models.base import Conversation, ModelClient, UserTurn
 from orchestrator.models.entry import ModelEntry
 from orchestrator.models.errors import ModelError
 from orchestrator.plan import PlannedCell
@@ -169,7 +170,8 @@ class Session:
             at.conversation = Conversation(self._parts.agent.system_prompt)
             writer.append(Prompt, role="system", text=at.conversation.system)
         writer.append(Prompt, role="user", text=self._cell.task.prompt)
-        at.conversation.turns.append(UserTurn(self._cell.task.prompt))
+        at.opening = self._cell.task.prompt
+        at.conversation.turns.append(UserTurn(at.opening))
 
     def _sandbox_spec(self, device: str) -> SandboxSpec:
         return SandboxSpec(
@@ -207,6 +209,8 @@ class Session:
             ),
             standing=at,
             protocol=self._cell.model.protocol,
+            model_id=self._cell.model.model,
+            room=prompt_room(self._cell.model),
             budget=self._parts.budget,
             price=self._cell.model.cost_usd,
             check_stop=self._check_stop,
@@ -297,7 +301,7 @@ def staged_files(task: Task, attempt_id: str) -> dict[str, bytes]:
 def _answer_interrupted(writer: TranscriptWriter, at: Standing, open_call: ToolCallStarted) -> None:
     """Tell the model that a started call has no known result."""
     call = open_call.call
-    writer.append(
+    result = writer.append(
         ToolResult,
         step=open_call.step,
         call_id=call.id,
@@ -305,4 +309,4 @@ def _answer_interrupted(writer: TranscriptWriter, at: Standing, open_call: ToolC
         status="interrupted",
         text=INTERRUPTED,
     )
-    at.answered.append(ToolOutcome(call.id, INTERRUPTED, is_error=True))
+    at.finished(result)

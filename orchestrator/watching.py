@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from transcripts.events import (
     BenchRun,
     CheckRun,
+    Compaction,
     Event,
     Fault,
+    Note,
     Prompt,
     Reply,
     Request,
@@ -89,6 +91,11 @@ class _View:
             case Retry():
                 title = f"retry {event.try_number} after {event.error}, waits {event.wait_s:.1f} s"
                 return title, event.message, "magenta"
+            case Compaction():
+                how = f": {event.method}, {event.kept_turns} turns kept" if event.method else ""
+                return f"context shortened{how}", event.summary, "magenta"
+            case Note():
+                return f"note: {event.topic}", event.text, "magenta"
             case Fault():
                 return f"fault: {event.fault}", event.message, "red"
             case UserMessage():
@@ -104,7 +111,7 @@ class _View:
     def _reply(self, event: Reply) -> tuple[str, str, str]:
         usage = event.usage
         title = (
-            f"step {event.step}: {event.stop_reason}, {usage.input_tokens} in, "
+            f"{event.purpose} {event.step}: {event.stop_reason}, {usage.input_tokens} in, "
             f"{usage.output_tokens} out, {event.latency_s:.2f} s"
         )
         thought = f"[thinks] {event.reasoning}\n" if event.reasoning else ""

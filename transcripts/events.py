@@ -32,6 +32,10 @@ class BlobRef(Record):
     size_bytes: int
 
 
+Purpose = Literal["step", "summary"]
+"""What a model call is for: the next step, or a summary of the past (see `Compaction`)."""
+
+
 class AnyEvent(Record):
     """The envelope; every event extends it."""
 
@@ -66,6 +70,7 @@ class Request(AnyEvent):
     step: int
     messages: int  # how many the conversation holds
     protocol: str
+    purpose: Purpose = "step"
 
 
 class Reply(AnyEvent):
@@ -73,6 +78,7 @@ class Reply(AnyEvent):
 
     kind: Literal["reply"] = "reply"
     step: int
+    purpose: Purpose = "step"
     text: str
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
@@ -128,11 +134,23 @@ class BenchRun(AnyEvent):
 
 
 class Compaction(AnyEvent):
-    """The context was shortened; ``kept_from`` is the first event still in it."""
+    """The context was shortened.
+
+    ``method`` of our own loop: ``elide`` cut long tool output to its ends in all turns but the last
+    ``kept_turns``; ``summary`` (the model's own) and ``mechanical`` (a record of the calls) put
+    ``summary`` after the task in the place of all turns but the last ``kept_turns``. A turn is a
+    message of the user or the harness, a reply, or the results of one reply's calls. Imported
+    logs have no method; ``kept_from`` is the first event still in their context.
+    """
 
     kind: Literal["compaction"] = "compaction"
     summary: str
     kept_from: int | None = None
+    method: Literal["elide", "summary", "mechanical"] | None = None
+    trigger: Literal["window", "overflow"] | None = None  # nearly full, or refused by the provider
+    kept_turns: int = 0
+    tokens_before: int | None = None  # estimated
+    room_tokens: int | None = None  # what a prompt may take, as far as known by then
     raw: JsonValue = None
 
 
@@ -184,7 +202,9 @@ class BudgetNote(AnyEvent):
 
 
 class Note(AnyEvent):
-    """A line of an imported log that has no counterpart here, kept whole."""
+    """What has no other event: a line of an imported log, kept whole, or a flag of the loop
+    (topic ``served_model``: another model answered than was asked).
+    """
 
     kind: Literal["note"] = "note"
     topic: str

@@ -1,14 +1,25 @@
 """What an agent is: it drives one session to its end inside what the session gives it."""
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from graders.base import PublicReport
-from orchestrator.models.base import Conversation, ModelClient, ModelReply, ToolOutcome
+from orchestrator.agents.context import Gauge, apply
+from orchestrator.agents.watchdogs import REPEATED, Repetition, Word
+from orchestrator.models.base import (
+    Conversation,
+    ModelClient,
+    ModelReply,
+    ToolOutcome,
+    ToolTurn,
+    UserTurn,
+)
 from sandboxes.base import Sandbox
 from tasks.spec import Task
+from transcripts.events import Compaction, ToolResult
 from transcripts.records import Budget, Outcome, Usage
 from transcripts.writer import TranscriptWriter
 
@@ -25,12 +36,51 @@ class Standing:
     open_reply: ModelReply | None = None  # the last reply, where it still waits for answers
     answered: list[ToolOutcome] = field(default_factory=list)  # its calls', in their order
     silent_replies: int = 0  # replies in a row that called no tool
+    opening: str = ""  # the task's words, which every compaction keeps
+    gauge: Gauge = field(default_factory=Gauge)
+    repetition: Repetition = field(default_factory=Repetition)
+    call_seconds: float = 0.0  # of the last reply's calls so far
+    reports: dict[str, str] = field(default_factory=dict)  # the last words of check and bench
+    summary: ModelReply | None = None  # paid for, and not yet in the conversation
+    strangers: set[str] = field(default_factory=set)  # models that answered and were not asked
 
     def count(self, usage: Usage, cost_usd: float | None) -> None:
         """Add one reply to the totals."""
         self.usage = self.usage + usage
         known = self.cost_usd is not None and cost_usd is not None
         self.cost_usd = (self.cost_usd or 0.0) + (cost_usd or 0.0) if known else None
+
+    def finished(self, call: ToolResult) -> None:
+        """A call of the open reply has its result."""
+        self.answered.append(ToolOutcome(call.call_id, call.text, call.status != "ok"))
+        self.call_seconds += call.duration_s
+        if call.name in ("check", "bench"):
+            self.reports[call.name] = call.text
+
+    def close(self, reply: ModelReply) -> Word:
+        """The reply got its answers: it is part of the conversation; says whether it repeats."""
+        answers, self.answered = tuple(self.answered), []
+        seconds, self.call_seconds = self.call_seconds, 0.0
+        self.conversation.turns.append(reply)
+        if reply.tool_calls:
+            self.silent_replies = 0
+            self.conversation.turns.append(ToolTurn(answers))
+        elif reply.stop_reason != "length":
+            self.silent_replies += 1
+        return self.repetition.observe(reply, answers, seconds)
+
+    def say(self, text: str) -> None:
+        """The harness or the user said something."""
+        self.repetition.told = self.repetition.told or text == REPEATED
+        self.conversation.turns.append(UserTurn(text))
+
+    def compacted(self, event: Compaction) -> None:
+        """Shorten the conversation as recorded."""
+        apply(self.conversation, self.opening, event)
+        self.gauge.recount()
+        self.gauge.room = event.room_tokens
+        if event.method != "elide":
+            self.summary = None
 
 
 class Bench(Protocol):
@@ -56,11 +106,13 @@ class SessionContext:
     bench: Bench
     standing: Standing
     protocol: str
+    model_id: str  # as asked for on the wire
     budget: Budget
     price: Callable[[Usage], float | None]
     check_stop: Callable[[], None]
     """Raises when the session must stop here; asked between steps and between tool calls."""
 
+    room: int | None = None  # tokens that a prompt may take, where the roster knows the window
     on_progress: Callable[[Standing], None] = lambda _: None
     started: float = field(default_factory=time.monotonic)
 
@@ -69,13 +121,21 @@ class SessionContext:
         self.on_progress(self.standing)
         self.check_stop()
 
+    def seconds_left(self) -> float:
+        """Seconds until the cap of time; infinite where there is none."""
+        cap = self.budget.max_seconds
+        return math.inf if cap is None else cap - self._seconds()
+
+    def _seconds(self) -> float:
+        return self.standing.seconds + time.monotonic() - self.started
+
     def cap_reached(self) -> str | None:
         """The name of the cap that is reached, None while there is room."""
         at, budget = self.standing, self.budget
         spent = {
             "steps": (budget.max_steps, at.step),
             "tokens": (budget.max_tokens, at.usage.input_tokens + at.usage.output_tokens),
-            "seconds": (budget.max_seconds, at.seconds + time.monotonic() - self.started),
+            "seconds": (budget.max_seconds, self._seconds()),
             "cost": (budget.max_cost_usd, at.cost_usd),
         }
         for name, (cap, amount) in spent.items():

@@ -1,27 +1,23 @@
 """Our own agent: ask, execute, record, until the model hands in or stops.
 
-No caps unless the budget asks for them. Every mistake of the model (an unknown tool, broken
-arguments, an empty or cut reply) is answered in words and never ends the session by itself.
+No caps unless the budget asks for them, and no end of the window: a full one is compacted. Every
+mistake of the model (an unknown tool, broken arguments, an empty or cut reply) is answered in words
+and never ends the session by itself; only doing the same again and again does.
 """
 
 import time
 
+from orchestrator.agents import compaction, context, watchdogs
+from orchestrator.agents.asking import Asker
 from orchestrator.agents.base import SessionContext
+from orchestrator.agents.compaction import Compactor
 from orchestrator.agents.tools import ToolAnswer, Toolbox, tool_specs
-from orchestrator.models.base import (
-    ModelReply,
-    RetryNotice,
-    ToolOutcome,
-    ToolSpec,
-    ToolTurn,
-    UserTurn,
-)
+from orchestrator.agents.watchdogs import REPEATED, Word
+from orchestrator.models.base import ModelReply
+from orchestrator.models.errors import ContextOverflow
 from transcripts.events import (
     BenchRun,
     CheckRun,
-    Reply,
-    Request,
-    Retry,
     ToolCall,
     ToolCallStarted,
     ToolResult,
@@ -49,14 +45,14 @@ class LoopAgent:
     """The built-in agent."""
 
     name = "loop"
-    version = "1"
+    version = "2"
     system_prompt = SYSTEM_PROMPT
 
     @property
     def prompt_digest(self) -> str:
-        """Digest of the system prompt, the tools and the harness's own phrases."""
+        """Digest of the system prompt, the tools, the harness's own phrases and its rules."""
         tools = [[tool.name, tool.description, tool.parameters] for tool in tool_specs()]
-        return digest_of([SYSTEM_PROMPT, NUDGE, CUT, EMPTY, tools])
+        return digest_of([SYSTEM_PROMPT, NUDGE, CUT, EMPTY, tools, _COMPACTION, _REPETITION])
 
     def run(self, context: SessionContext) -> Outcome:
         """Run to hand-in, stop or limit; see `Agent.run`."""
@@ -67,8 +63,12 @@ class _Session:
     def __init__(self, context: SessionContext) -> None:
         self._context = context
         self._at = context.standing
-        self._toolbox = Toolbox(context.sandbox, context.bench, context.task.interface.file)
-        self._tools: list[ToolSpec] = tool_specs()
+        self._toolbox = Toolbox(
+            context.sandbox, context.bench, context.task.interface.file, context.seconds_left
+        )
+        self._asker = Asker(context, tool_specs())
+        self._compactor = Compactor(context, self._asker)
+        self._at.gauge.limit(context.room)
 
     def run(self) -> Outcome:
         outcome = self._react(self._at.open_reply) if self._at.open_reply else None
@@ -81,52 +81,32 @@ class _Session:
         return outcome
 
     def _react(self, reply: ModelReply) -> Outcome | None:
-        self._at.conversation.turns.append(reply)
-        if not reply.tool_calls:
-            return self._without_tools(reply)
-        self._at.silent_replies = 0
-        return self._answer(reply)
+        return self._answer(reply) if reply.tool_calls else self._without_tools(reply)
 
     def _ask(self) -> ModelReply:
-        context, at, transcript = self._context, self._at, self._context.transcript
-        transcript.append(
-            Request, step=at.step, messages=len(at.conversation.turns), protocol=context.protocol
-        )
-        reply = context.model.reply(at.conversation, self._tools, self._log_retry)
-        cost = context.price(reply.usage)
-        transcript.append(
-            Reply,
-            step=at.step,
-            text=reply.text,
-            reasoning=reply.reasoning,
-            tool_calls=reply.tool_calls,
-            stop_reason=reply.stop_reason,
-            usage=reply.usage,
-            cost_usd=cost,
-            served_model=reply.served_model,
-            latency_s=reply.latency_s,
-            raw=reply.raw,
-        )
-        at.count(reply.usage, cost)
-        at.step += 1
-        return reply
+        """The next reply; a conversation that does not fit is shortened until it does.
 
-    def _log_retry(self, notice: RetryNotice) -> None:
-        self._context.transcript.append(
-            Retry,
-            step=self._at.step,
-            try_number=notice.try_number,
-            error=notice.error,
-            wait_s=notice.wait_s,
-            message=notice.message,
-        )
+        Raises ContextOverflow when the task and the last step alone do not fit.
+        """
+        self._compactor.make_room()
+        while True:
+            try:
+                reply = self._asker.ask(self._at.conversation)
+            except ContextOverflow:
+                if not self._compactor.after_overflow():
+                    raise
+            else:
+                self._at.gauge.observe(self._at.conversation.turns, reply.usage)
+                self._compactor.answered()
+                self._at.step += 1
+                return reply
 
     def _without_tools(self, reply: ModelReply) -> Outcome | None:
         """Answer a reply that called nothing; two in a row are the model's way to stop."""
+        word = self._at.close(reply)
         if reply.stop_reason == "length":
             self._say(CUT)
-            return None
-        self._at.silent_replies += 1
+            return self._repeats(word)
         is_empty = not reply.text.strip()
         if self._at.silent_replies > (_MOST_EMPTY if is_empty else 1):
             return _STOPPED
@@ -134,30 +114,34 @@ class _Session:
         return None
 
     def _say(self, text: str) -> None:
-        self._context.transcript.append(UserMessage, text=text, author="harness")
-        self._at.conversation.turns.append(UserTurn(text))
+        event = self._context.transcript.append(UserMessage, text=text, author="harness")
+        self._at.say(event.text)
 
     def _answer(self, reply: ModelReply) -> Outcome | None:
         """Execute the calls that have no answer yet, in order."""
-        results, self._at.answered = self._at.answered, []
+        answered = self._at.answered
         for position, call in enumerate(reply.tool_calls):
-            if position == len(results):
+            if position == len(answered):
                 self._context.check_stop()
-                results.append(self._execute(call))
-            result = results[position]
-            if call.name == "submit" and not result.is_error:
+                self._execute(call)
+            if call.name == "submit" and not answered[position].is_error:
                 return Outcome(end=End.SUBMITTED)
-        self._at.conversation.turns.append(ToolTurn(tuple(results)))
-        return None
+        return self._repeats(self._at.close(reply))
 
-    def _execute(self, call: ToolCall) -> ToolOutcome:
+    def _repeats(self, word: Word) -> Outcome | None:
+        """What follows from the watchdog's word: it is told once, then it is the end."""
+        if word == "tell":
+            self._say(REPEATED)
+        return _REPEATS if word == "end" else None
+
+    def _execute(self, call: ToolCall) -> None:
         transcript, step = self._context.transcript, self._at.step - 1
         transcript.append(ToolCallStarted, step=step, call=call)
         started = time.monotonic()
         answer = self._toolbox.run(call)
         self._log_report(call, answer, step)
         shown, blob = transcript.put_text(answer.text)
-        transcript.append(
+        result = transcript.append(
             ToolResult,
             step=step,
             call_id=call.id,
@@ -168,10 +152,10 @@ class _Session:
             duration_s=round(time.monotonic() - started, 6),
             blob=blob,
         )
-        return ToolOutcome(call.id, shown, answer.status != "ok")
+        self._at.finished(result)
 
     def _log_report(self, call: ToolCall, answer: ToolAnswer, step: int) -> None:
-        report, append = answer.report, self._context.transcript.append
+        report, append = answer.report, self._context.transcript.append_soon
         if report is None:
             return
         if call.name == "check":
@@ -192,3 +176,19 @@ _MOST_EMPTY = 5
 
 _STOPPED = Outcome(end=End.NO_SUBMISSION, reason="stopped")
 """The model stopped; the session decides from the workspace whether that is a hand-in."""
+
+_REPEATS = Outcome(
+    end=End.LIMIT,
+    reason="repetition",
+    message="the same calls with the same results again and again, after it was told",
+)
+
+_COMPACTION = [
+    *(compaction.SUMMARISE, compaction.BEFORE, compaction.MECHANICAL, compaction.STATE),
+    *(compaction.FULL, compaction.ENOUGH_ELIDED, compaction.KEPT, compaction.SUMMARY_SHARE),
+    context.LONG_RESULT,
+]
+_REPETITION = [
+    *(watchdogs.REPEATED, watchdogs.TELL_AT, watchdogs.END_AT),
+    *(watchdogs.WAITED_S, watchdogs.WAIT_WEIGHT),
+]

@@ -7,6 +7,8 @@ sandbox itself (`SandboxError`) pass through; they are not the model's doing.
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from math import inf
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -86,10 +88,17 @@ class _Tool:
 class Toolbox:
     """Executes tool calls in one sandbox."""
 
-    def __init__(self, sandbox: Sandbox, bench: Bench, submission_file: str) -> None:
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        bench: Bench,
+        submission_file: str,
+        seconds_left: Callable[[], float] = lambda: inf,
+    ) -> None:
         self._sandbox = sandbox
         self._bench = bench
         self._submission_file = submission_file
+        self._seconds_left = seconds_left  # of the session: no command outlives its cap
 
     def run(self, call: ToolCall) -> ToolAnswer:
         """Execute one call. Raises SandboxError only."""
@@ -115,10 +124,9 @@ class Toolbox:
 
     def bash(self, arguments: BashArguments) -> ToolAnswer:
         """Run a command line."""
-        result = self._sandbox.exec(
-            ["/bin/bash", "-c", arguments.command], timeout_s=arguments.timeout_s
-        )
-        return _of_exec(result, arguments.timeout_s)
+        timeout_s = min(arguments.timeout_s, max(1.0, self._seconds_left()))
+        result = self._sandbox.exec(["/bin/bash", "-c", arguments.command], timeout_s=timeout_s)
+        return _of_exec(result, timeout_s)
 
     def view(self, arguments: ViewArguments) -> ToolAnswer:
         """Show lines of a file."""
@@ -189,11 +197,12 @@ TOOLS: dict[str, _Tool] = {
 }
 
 
-def tool_specs() -> list[ToolSpec]:
-    """The tools as offered to a model."""
-    return [
+@cache
+def tool_specs() -> tuple[ToolSpec, ...]:
+    """The tools as offered to a model; the schemas are milliseconds of work, done once."""
+    return tuple(
         ToolSpec(tool.name, tool.description, _schema(tool.arguments)) for tool in TOOLS.values()
-    ]
+    )
 
 
 def _schema(arguments: type[_Arguments]) -> dict[str, Any]:

@@ -37,13 +37,14 @@ class AnthropicClient(StreamingClient):
     def __init__(self, settings: CallSettings, *, base_url: str, api_key: str) -> None:
         import anthropic  # noqa: PLC0415 - start-up time
 
-        super().__init__(settings)
+        http = anthropic.DefaultHttpxClient(**http_options(base_url, settings.stall_s))
+        super().__init__(settings, http)
         self._sdk = anthropic.Anthropic(
             api_key=api_key,
             base_url=base_url,
             max_retries=0,
             timeout=timeouts(settings.stall_s),
-            http_client=anthropic.DefaultHttpxClient(**http_options(base_url, settings.stall_s)),
+            http_client=http,
         )
         self._cache_control = _CACHE_CONTROL[settings.cache]
         fixed = {"model": settings.model, "stream": True, **settings.params}
@@ -54,7 +55,7 @@ class AnthropicClient(StreamingClient):
         self._sdk.close()
 
     @contextmanager
-    def _open(self, body: bytes, headers: dict[str, str]) -> Iterator["httpx2.Response"]:
+    def _ask_sdk(self, body: bytes, headers: dict[str, str]) -> Iterator["httpx2.Response"]:
         import anthropic  # noqa: PLC0415
 
         try:

@@ -12,6 +12,9 @@ from typing import Any, Protocol
 from transcripts.events import ToolCall
 from transcripts.records import Usage
 
+SUMMARY_CUE = "Write a summary of this session"
+"""The words by which a harness asks for a summary; the built-in models know them."""
+
 
 @dataclass(frozen=True)
 class ToolSpec:

@@ -4,6 +4,7 @@ Status codes and structured error bodies decide. Providers do not agree on a cod
 conversation that is too long, so for that one case their documented phrases are known here.
 """
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from orchestrator.models.retry import retry_after_s
 
 if TYPE_CHECKING:
     import anthropic
+    import httpx2
     import openai
 
 _LONGEST_MESSAGE = 500
@@ -75,6 +77,22 @@ def from_sdk(error: "openai.APIError | anthropic.APIError") -> ModelError:
         wait_s = retry_after_s(error.response.headers)
         return from_status(error.status_code, error.body, retry_after=wait_s)
     return Unreachable(_short(f"{error.message} {error.__cause__ or ''}".strip()))
+
+
+def from_response(response: "httpx2.Response") -> ModelError:
+    """The error of a response with a status of 400 or above; its body is read here."""
+    import httpx2  # noqa: PLC0415 - start-up time
+
+    try:
+        data = response.read()
+    except httpx2.TransportError as error:
+        return Unreachable(_short(f"HTTP {response.status_code}, then nothing: {error}"))
+    try:
+        body = json.loads(data)
+    except ValueError:
+        body = data.decode("utf-8", "replace")
+    wait_s = retry_after_s(response.headers)
+    return from_status(response.status_code, body, retry_after=wait_s)
 
 
 def from_status(status: int, body: Any, *, retry_after: float | None = None) -> ModelError:

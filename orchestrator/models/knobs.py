@@ -32,11 +32,18 @@ class Knobs:
     cut: float = 0.0  # rate of streams that end politely, without their terminator
     malformed: float = 0.0  # rate of streams with a chunk that is not JSON
     empty: float = 0.0  # rate of whole replies without content
+    refusal: float = 0.0  # rate of replies that the provider's filter stopped
+    length: float = 0.0  # rate of replies that the output limit cut, in the middle of a call
+    garbled: float = 0.0  # rate of replies with bytes that are not UTF-8 in their text
     seed: int = 0
     retry_after_s: float = 1.0  # what a 429 asks for
     steps: int = 50  # of `longhaul`
     tool_s: float = 0.0  # seconds that each command of `longhaul` takes
     output_bytes: int = 0  # that each command of `longhaul` prints
+    circles: int = 0  # 1: all commands of `longhaul` are the same
+    context_tokens: int = 0  # a longer prompt is refused as providers do; 0: there is no limit
+    summaries: int = 1  # 0: asked for a summary of a session, go on with the story instead
+    impostor: int = 0  # 1: say that another model answered
     strict_reasoning: int = 0  # 1: refuse a history whose reasoning did not come back exactly
 
     def overridden(self, pairs: Iterable[tuple[str, str]]) -> "Knobs":

@@ -1,7 +1,7 @@
 """OpenAI chat completions, as OpenAI and many others speak them, through the official SDK.
 
-The request's bytes go through the SDK's own ``post``; its typed resource would walk the whole
-history at every step.
+The request's bytes go through the SDK's own ``post`` (see `StreamingClient`); its typed resource
+would walk the whole history at every step.
 """
 
 from collections.abc import Iterator
@@ -32,13 +32,14 @@ class OpenAIClient(StreamingClient):
     def __init__(self, settings: CallSettings, *, base_url: str, api_key: str) -> None:
         import openai  # noqa: PLC0415 - start-up time
 
-        super().__init__(settings)
+        http = openai.DefaultHttpxClient(**http_options(base_url, settings.stall_s))
+        super().__init__(settings, http)
         self._sdk = openai.OpenAI(
             api_key=api_key,
             base_url=base_url,
             max_retries=0,
             timeout=timeouts(settings.stall_s),
-            http_client=openai.DefaultHttpxClient(**http_options(base_url, settings.stall_s)),
+            http_client=http,
         )
         fixed = {"model": settings.model, "stream": True, **settings.params}
         self._head = dump(fixed)[:-1]  # an open object, to which messages and tools are added
@@ -48,7 +49,7 @@ class OpenAIClient(StreamingClient):
         self._sdk.close()
 
     @contextmanager
-    def _open(self, body: bytes, headers: dict[str, str]) -> Iterator["httpx2.Response"]:
+    def _ask_sdk(self, body: bytes, headers: dict[str, str]) -> Iterator["httpx2.Response"]:
         import openai  # noqa: PLC0415
 
         try:

@@ -17,6 +17,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import UserError
+from orchestrator.models.base import SUMMARY_CUE
 from orchestrator.models.knobs import Knobs, UnknownKnob, split_suffix
 from orchestrator.models.scripted_anthropic import AnthropicWire
 from orchestrator.models.scripted_openai import OpenAIWire
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 _ERRORS = {"e429": 429, "e500": 500, "e529": 529}
+_SPOILT = ("drop", "cut", "malformed", "empty", "refusal", "length", "garbled")
 _CLOSING_EVENTS = 3
 """Finish, usage and terminator: a broken stream ends well before them."""
 _MOST_COUNTED = 10_000
@@ -164,7 +166,10 @@ class _Theatre:
             request = _json(body)
             name, knobs = self._model(request)
             asked = wire.read(request, len(body))
+            _refuse_long(asked, knobs)
             say = self._say(name, asked, knobs, wire)
+            if knobs.summaries and _asks_summary(request):
+                say = Say(f"Summary: {asked.step} steps were played.")
         except _Refused as refused:
             status, text = refused.args
             return JSONResponse(wire.error(status, text), status)
@@ -177,7 +182,10 @@ class _Theatre:
         fault = self._fault(name, asked.step, knobs, key.encode() + body)
         if fault in _ERRORS:
             return _error(wire, _ERRORS[fault], knobs)
-        message = wire.message(Say() if fault == "empty" else say, asked, request)
+        message = wire.message(_spoilt(say, fault), asked, request)
+        _stop(message, fault)
+        if knobs.impostor:
+            message["model"] = "impostor"
         if not request.get("stream"):
             return JSONResponse(_unstreamed(message))
         return _stream(wire.stream(message), fault, knobs)
@@ -209,7 +217,7 @@ class _Theatre:
     def _fault(self, name: str, step: int, knobs: Knobs, request: bytes) -> str | None:
         rates = {
             fault: getattr(knobs, fault)
-            for fault in (*_ERRORS, "drop", "cut", "malformed", "empty")
+            for fault in (*_ERRORS, *_SPOILT)
             if getattr(knobs, fault) > 0
         }
         if name != "flaky" and not rates:
@@ -224,6 +232,53 @@ class _Theatre:
             return planned[number]
         draw = random.Random(f"{knobs.seed}:{digest}:{number}").random  # noqa: S311 - a test's dice
         return next((fault for fault, rate in rates.items() if draw() < rate), None)
+
+
+def _spoilt(say: Say, fault: str | None) -> Say:
+    """What is said instead under a fault of the answer itself."""
+    if fault == "empty":
+        return Say()
+    if fault == "refusal":
+        return Say("I'm sorry, but I can't help with that.")
+    if fault == "length":
+        cut = tuple((name, arguments[: len(arguments) // 2]) for name, arguments in say.calls)
+        return Say(say.text, cut, say.reasoning)
+    if fault == "garbled":
+        return Say(f"{say.text}{_GARBLE}", say.calls, say.reasoning)
+    return say
+
+
+_GARBLE = "<garble>"
+"""Stands where bytes that are not UTF-8 are sent."""
+
+_STOPS = {"refusal": ("content_filter", "refusal"), "length": ("length", "max_tokens")}
+
+
+def _stop(message: dict[str, Any], fault: str | None) -> None:
+    """Say why the answer stopped, as each protocol does."""
+    if fault not in _STOPS:
+        return
+    chat, messages = _STOPS[fault]
+    if "choices" in message:
+        message["choices"][0]["finish_reason"] = chat
+    else:
+        message["stop_reason"] = messages
+
+
+def _refuse_long(asked: Asked, knobs: Knobs) -> None:
+    """A prompt that does not fit is refused in the words of both protocols' providers."""
+    most = knobs.context_tokens
+    if most and asked.prompt_tokens > most:
+        raise _Refused(
+            400,
+            f"prompt is too long: {asked.prompt_tokens} tokens > {most} maximum "
+            f"(this model's maximum context length is {most} tokens)",
+        )
+
+
+def _asks_summary(request: Mapping[str, Any]) -> bool:
+    newest = (request.get("messages") or [""])[-1]
+    return SUMMARY_CUE in json.dumps(newest)
 
 
 def _json(body: bytes) -> dict[str, Any]:
@@ -256,7 +311,7 @@ def _stream(events: list[bytes], fault: str | None, knobs: Knobs) -> "Response":
                 yield event
                 await asyncio.sleep(knobs.chunk_ms / 1000)
         else:
-            yield b"".join(events)
+            yield b"".join(events).replace(_GARBLE.encode(), b"\xff\xfe\xed\xa0\x80")
         if fault == "drop":
             raise ConnectionResetError("scripted fault: the stream breaks here")
 

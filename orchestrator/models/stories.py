@@ -97,6 +97,8 @@ def longhaul(script: TaskScript, step: int, knobs: Knobs) -> Say:
     """
     if step < knobs.steps:
         command = f"echo {step} >> progress.log"
+        if knobs.circles:
+            command = "echo again"
         if knobs.output_bytes:
             command += f"; head -c {knobs.output_bytes} /dev/zero | tr '\\0' x"
         if knobs.tool_s:

@@ -2,6 +2,10 @@
 
 The history is never copied and never encoded twice: its JSON bytes grow with it, and a request is
 those bytes between a head and a tail. What a later step costs more is the sending.
+
+The SDK makes the first request of a session: address, keys, headers. The later ones differ in their
+body and their idempotency key alone, so they are that request again, sent by the SDK's own HTTP
+client; making each one anew costs as much CPU as all the rest of a step.
 """
 
 import json
@@ -9,19 +13,24 @@ import re
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from threading import Event
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from orchestrator.models import failures
 from orchestrator.models.base import Conversation, ModelReply, RetryNotice, ToolSpec, Turn
-from orchestrator.models.errors import DroppedStream, MalformedReply, ModelError
+from orchestrator.models.errors import DroppedStream, MalformedReply, ModelError, Unreachable
 from orchestrator.models.retry import RetryPolicy
 from orchestrator.models.sse import ServerEvent, events
 
 if TYPE_CHECKING:
     import httpx2
+
+_KEY = "Idempotency-Key"
+_OWN = frozenset({_KEY.lower().encode(), b"content-length"})
+"""Headers that each request has of its own."""
 
 NO_CONTENT = "(no content)"
 """Stands for an empty reply in the history: providers refuse messages without content."""
@@ -54,10 +63,12 @@ class Assembler(Protocol):
 
 
 class StreamingClient(ABC):
-    """A `ModelClient`; subclasses know one protocol."""
+    """A `ModelClient`; subclasses know one protocol. ``http`` is the client that the SDK uses."""
 
-    def __init__(self, settings: CallSettings) -> None:
+    def __init__(self, settings: CallSettings, http: "httpx2.Client") -> None:
         self._settings = settings
+        self._http = http
+        self._first: tuple[httpx2.URL, list[tuple[bytes, bytes]]] | None = None
         self._turns = EncodedTurns(self._encode_turn)
         self._tools: tuple[Sequence[ToolSpec], bytes] | None = None
 
@@ -77,12 +88,43 @@ class StreamingClient(ABC):
     def _once(self, body: bytes, key: str) -> ModelReply:
         started = time.monotonic()
         assembler = self._assembler()
-        with self._open(body, {"Idempotency-Key": key}) as response:
+        with self._open(body, key) as response:
             _read(response, assembler, self._settings.stall_s)
         try:
             return assembler.reply(time.monotonic() - started)
         except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
             raise MalformedReply(f"an answer of unexpected form: {error}") from error
+
+    @contextmanager
+    def _open(self, body: bytes, key: str) -> Iterator["httpx2.Response"]:
+        if self._first is not None:
+            with self._again(*self._first, body, key) as response:
+                yield response
+            return
+        with self._ask_sdk(body, {_KEY: key}) as response:
+            sent = response.request
+            if not response.history:  # after a redirect, the SDK decides anew
+                kept = [pair for pair in sent.headers.raw if pair[0].lower() not in _OWN]
+                self._first = (sent.url, kept)
+            yield response
+
+    @contextmanager
+    def _again(
+        self, url: "httpx2.URL", headers: list[tuple[bytes, bytes]], body: bytes, key: str
+    ) -> Iterator["httpx2.Response"]:
+        """The first request with another body."""
+        import httpx2  # noqa: PLC0415 - start-up time
+
+        own = [*headers, (_KEY.encode(), key.encode())]
+        try:
+            request = httpx2.Request("POST", url, headers=own, content=body)
+            response = self._http.send(request, stream=True)
+        except httpx2.TransportError as error:
+            raise Unreachable(f"no answer: {error}") from error
+        with closing(response):
+            if response.status_code >= 400:
+                raise failures.from_response(response)
+            yield response
 
     def _encoded_tools(self, tools: Sequence[ToolSpec]) -> bytes:
         if self._tools is None or self._tools[0] is not tools:
@@ -102,9 +144,11 @@ class StreamingClient(ABC):
     def _assembler(self) -> Assembler: ...
 
     @abstractmethod
-    def _open(
+    def _ask_sdk(
         self, body: bytes, headers: dict[str, str]
-    ) -> AbstractContextManager["httpx2.Response"]: ...
+    ) -> AbstractContextManager["httpx2.Response"]:
+        """The answer to a request that the SDK makes. Raises ModelError."""
+        ...
 
     @abstractmethod
     def close(self) -> None:

@@ -2,13 +2,14 @@ import json
 import os
 import random
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from transcripts.checks import attempt_problems
+from transcripts.checks import attempt_problems, live_damage
 from transcripts.errors import (
     AlreadySealed,
     ArchiveError,
@@ -293,3 +294,18 @@ def test_what_another_process_is_creating_is_not_listed(archive: Archive, attemp
     (half / "attempt.json").write_text("{")
     assert list(archive.attempts()) == []
     assert archive.problems == []
+
+
+def test_an_event_appended_soon_outlives_a_kill_and_keeps_the_chain(
+    live: AttemptFolder, in_child: Callable[[Callable[[], None]], int]
+) -> None:
+    def write_and_die() -> None:
+        writer = live.open_writer(ME)
+        writer.append_soon(UserMessage, text="soon")
+        writer.append(UserMessage, text="now")
+        writer.append_soon(UserMessage, text="last")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    in_child(write_and_die)
+    assert [event.text for event in live.events()] == ["soon", "now", "last"]
+    assert live_damage(live) == []

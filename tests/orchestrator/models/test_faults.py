@@ -106,6 +106,42 @@ def test_refusals_are_never_repeated(connect, canned, protocol, status, body, er
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    ("status", "body", "error"),
+    [
+        (401, b'{"error": {"type": "authentication_error", "message": "no"}}', BadKey),
+        (429, b'{"error": {"message": "slowly"}}', RateLimited),
+        (400, b'{"error": {"message": "prompt is too long: 2 > 1 maximum"}}', ContextOverflow),
+        (502, b"<html>bad gateway</html>", ServerError),
+        (400, b"\xff\xfe", BadRequest),
+    ],
+)
+def test_a_later_request_fails_like_the_first(connect, canned, protocol, status, body, error):
+    """The SDK makes the first request alone; what it would say of an error is said by us then."""
+    good = Canned([*START[protocol], *FINISH[protocol]])
+    server = canned(good, Canned([body], status, {**JSON, "Retry-After": "7"}), good)
+    model = connect("oracle", protocol, base_url=server.base_url(), policy=ONCE)
+    assert model.reply(HELLO, TOOLS, pytest.fail).text == "hello"
+    with pytest.raises(error) as failure:
+        model.reply(HELLO, TOOLS, pytest.fail)
+    assert failure.value.retry_after_s == 7
+    assert str(status) in str(failure.value)
+    assert model.reply(HELLO, TOOLS, pytest.fail).text == "hello"
+    assert server.bodies[0] == server.bodies[1] == server.bodies[2]
+    assert len(set(server.keys)) == 3
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_later_request_to_a_server_that_is_gone_is_unreachable(connect, canned, protocol):
+    server = canned(Canned([*START[protocol], *FINISH[protocol]]))
+    model = connect("oracle", protocol, base_url=server.base_url(), policy=ONCE)
+    model.reply(HELLO, TOOLS, pytest.fail)
+    server.close()
+    with pytest.raises(Unreachable):
+        model.reply(HELLO, TOOLS, pytest.fail)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_no_server_is_unreachable(connect, protocol, canned):
     server = canned(Canned())
     url = server.base_url()

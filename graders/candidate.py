@@ -18,7 +18,7 @@ from graders.errors import SubmissionFailed
 from graders.launch import World
 from graders.reading import parse
 from graders.referee import WorkerSession
-from graders.surroundings import GPU_PACKAGES
+from graders.surroundings import packages_of
 from tasks.loader import load_reference
 from tasks.spec import Shape, Task
 from tasks.tensors import Reference
@@ -140,9 +140,7 @@ def candidate_of(request: GradeRequest) -> Iterator[Candidate]:
     entry = entry_of(request)
     reference = load_reference(task)
     adapter = task.folder / "public" / "adapter.py"
-    packages = task.allowed_packages
-    if request.device != "cpu" or task.interface.framework == "torch":
-        packages = tuple(dict.fromkeys((*packages, *GPU_PACKAGES)))
+    packages = packages_of(task, request.device)
     deadline = time.monotonic() + task.limits.total_s
     with launch.world(adapter, request.submission, request.isolation, packages) as place:
         candidate = Candidate(task, reference, place, entry, request.device, deadline)

@@ -11,6 +11,7 @@ from sandboxes import cgroup
 from sandboxes.base import Limits
 from sandboxes.cgroup import Cgroup
 from sandboxes.toolchain import SITE, Toolchain, host_toolchain
+from tasks.spec import Task
 
 GPU_PACKAGES = ("numpy", "torch", "triton")
 _GPU_OPTIONAL = ("cuda-bindings", "ninja", "setuptools")
@@ -32,6 +33,14 @@ _COMPILERS = ("cc", "gcc", "c++", "g++")
 _GPU_COMPILERS = ("nvcc", "ninja")
 _ALSO_CALLED = {"nvcc": "CUDA_HOME", "cc": "C compiler", "ninja": "Ninja"}
 """Other words in which tools tell that one of these is missing."""
+
+
+def packages_of(task: Task, device: str) -> tuple[str, ...]:
+    """What is importable for this task's code, in a session and in a worker."""
+    packages = task.allowed_packages
+    if device != "cpu" or task.interface.framework == "torch":
+        packages = tuple(dict.fromkeys((*packages, *GPU_PACKAGES)))
+    return packages
 
 
 @lru_cache
@@ -69,10 +78,17 @@ def environment(
     folders |= {name: f"{caches(scratch)}/{part}" for name, part in _CACHES.items()}
     fixed = {"PATH": toolchain.env["PATH"], "PYTHONPATH": site, "GRADING_MARK": mark}
     if device == "cpu":
-        has_triton = any(mount.target == f"{SITE}/triton" for mount in toolchain.mounts)
-        return fixed | threads | folders | ({"TRITON_INTERPRET": "1"} if has_triton else {})
+        return fixed | threads | folders | of_device(toolchain, device)
     cuda = {name: toolchain.env[name] for name in ("CUDA_HOME",) if name in toolchain.env}
-    return fixed | threads | folders | cuda | {"CUDA_VISIBLE_DEVICES": device}
+    return fixed | threads | folders | cuda | of_device(toolchain, device)
+
+
+def of_device(toolchain: Toolchain, device: str) -> dict[str, str]:
+    """Variables by which frameworks find the one GPU, or Triton its interpreter on a CPU."""
+    if device != "cpu":
+        return {"CUDA_VISIBLE_DEVICES": device}
+    has_triton = any(mount.target == f"{SITE}/triton" for mount in toolchain.mounts)
+    return {"TRITON_INTERPRET": "1"} if has_triton else {}
 
 
 def missing_tool(text: str, packages: tuple[str, ...], device: str) -> str | None:

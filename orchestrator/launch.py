@@ -23,10 +23,11 @@ from orchestrator.pacing import accounts_of, gate_for
 from orchestrator.plan import SweepPlan, expand
 from orchestrator.progress import Progress
 from orchestrator.session import SessionParts
+from orchestrator.sharing import Wanted, chosen_devices
 from orchestrator.sweep import Sweep
+from orchestrator.turns.turns import Turns
 from sandboxes.errors import SandboxUnavailable
 from sandboxes.registry import default_kind, provider
-from sandboxes.toolchain import host_toolchain
 from tasks.deck import deck_tasks, load_deck
 from tasks.errors import UnknownTask
 from tasks.spec import Task
@@ -49,6 +50,7 @@ class SweepRequest:
     tier: Literal["quick", "full"] = "full"
     budget: Budget = field(default_factory=Budget)
     config: Path | None = None
+    devices: Wanted = field(default_factory=Wanted)
     max_cost_usd: float | None = None  # of the whole sweep, earlier runs included
 
 
@@ -66,6 +68,7 @@ def prepared(request: SweepRequest, progress: Progress) -> Iterator[Sweep]:
         entry.read_key()
     entrants = [(entry, entrant_of(entry, agent, request.budget)) for entry in entries]
     cells = expand(request.deck, tasks, entrants)
+    devices = chosen_devices(tasks, request.deck, request.devices, progress.say)
     kind = chosen_sandbox(request.sandbox, progress.say)
     archive = Archive.open(request.archive, create=True)
     plan = _plan(request, tasks, [entrant for _, entrant in entrants], agent.name, kind)
@@ -73,7 +76,6 @@ def prepared(request: SweepRequest, progress: Progress) -> Iterator[Sweep]:
         parts = SessionParts(
             agent=agent,
             provider=provider(kind),
-            toolchain=host_toolchain(),
             grader=RefereeGrader(),
             isolation=chosen_isolation("auto", progress.say),
             owner=this_process(),
@@ -81,6 +83,9 @@ def prepared(request: SweepRequest, progress: Progress) -> Iterator[Sweep]:
             secrets=roster.secrets(),
             budget=request.budget,
             stop=stop,
+            turns=Turns(progress.say),
+            devices=devices,
+            seats=devices.seats(),
         )
         lanes = [(entrant.digest, entry) for entry, entrant in entrants]
         engine = LocalEngine(gate_for(lanes, request.concurrency))

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from graders.base import Grader, GradeRequest, PublicReport
+from graders.surroundings import of_device, packages_of, toolchain_of
 from orchestrator.agents.base import Agent, SessionContext, Standing
 from orchestrator.agents.context import prompt_room
 from orchestrator.faults import StopRequested, outcome_of
@@ -22,12 +23,12 @@ from orchestrator.models.errors import ModelError
 from orchestrator.plan import PlannedCell
 from orchestrator.resume import INTERRUPTED, standing
 from orchestrator.sessionbench import BenchTurn, SessionBench
+from orchestrator.sharing import Devices
 from orchestrator.submission import digests, handed_in
 from orchestrator.turns.seats import Seats
 from orchestrator.turns.turns import Turns
 from sandboxes.base import Sandbox, SandboxProvider, SandboxSpec, SnapshotFile
 from sandboxes.staging import plant_canaries, public_files
-from sandboxes.toolchain import Toolchain
 from tasks.spec import Task
 from transcripts.errors import ArchiveError, ClaimLost
 from transcripts.events import (
@@ -52,7 +53,6 @@ class SessionParts:
 
     agent: Agent
     provider: SandboxProvider
-    toolchain: Toolchain
     grader: Grader
     isolation: str  # of the grader's workers
     owner: str
@@ -61,7 +61,8 @@ class SessionParts:
     budget: Budget = field(default_factory=Budget)
     stop: threading.Event = field(default_factory=threading.Event)
     turns: Turns = field(default_factory=lambda: Turns(lambda _: None))
-    seats: Seats | None = None  # on the GPUs that sessions of GPU tasks may use
+    devices: Devices = field(default_factory=Devices)
+    seats: Seats | None = None  # on the GPUs of `devices`
 
 
 class Session:
@@ -128,7 +129,7 @@ class Session:
     def _seat(self) -> Iterator[str]:
         """The device that the session works on: a GPU where its task needs one, else the CPU."""
         seats = self._parts.seats
-        if seats is None or "cuda" not in self._cell.task.devices:
+        if seats is None or self._cell.task.name not in self._parts.devices.on_gpu:
             yield "cpu"
             return
         with seats.seat(self._check_stop) as uuid:
@@ -174,12 +175,13 @@ class Session:
         at.conversation.turns.append(UserTurn(at.opening))
 
     def _sandbox_spec(self, device: str) -> SandboxSpec:
+        toolchain = toolchain_of(packages_of(self._cell.task, device))
         return SandboxSpec(
             session_id=self._folder.id,
             owner=self._parts.owner,
             state_dir=self._folder.workspace,
-            mounts=self._parts.toolchain.mounts,
-            env=self._parts.toolchain.env,
+            mounts=toolchain.mounts,
+            env={**toolchain.env, **of_device(toolchain, device)},
             gpus=() if device == "cpu" else (device,),
         )
 

@@ -7,16 +7,18 @@ looked at again later, not repeated.
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+from graders.errors import GraderVoid
 from graders.machine import fingerprint
+from graders.qualification import qualify
 from orchestrator.agents.base import Standing
 from orchestrator.auditing import audit_all
 from orchestrator.dealing import Dealer, is_finished
 from orchestrator.engines.base import Engine, Job
 from orchestrator.faults import outcome_of
-from orchestrator.grading import GradingOptions, regrade_all
+from orchestrator.grading import GradingOptions, regrade_all, ungraded
 from orchestrator.heartbeat import Heart, Pulse
 from orchestrator.plan import PlannedCell
 from orchestrator.progress import Progress, mean_ms
@@ -63,7 +65,10 @@ class Sweep:
         self._plan_digest = plan_digest
         self._lock = threading.Lock()
         self._said: set[str] = set()
-        self._fingerprint = fingerprint(parts.provider.kind, "cpu")
+        self._fingerprints = {
+            device: fingerprint(parts.provider.kind, device)
+            for device in {parts.devices.of(cell.task.name) for cell in cells}
+        }
         self._dealer = Dealer(archive, attempts, parts.owner, progress.say)
         self.purse = Purse(max_cost_usd)
         self.result = SweepResult()
@@ -135,21 +140,32 @@ class Sweep:
 
     def grade_and_audit(self, options: GradingOptions) -> None:
         """End with an isolated regrade and an audit of every attempt of these cells."""
-        if self.stopped:
-            return
-        regrade_all(
-            self.archive,
-            self._all_folders(),
-            self._parts.grader,
-            options,
-            self._progress.say,
-            self._parts.stop,
-        )
+        for device in self._fingerprints:
+            if not self.stopped:
+                self._regrade(replace(options, device=device))
         if not self.stopped:
             audit_all(self._all_folders(), self._progress.say)
 
-    def _all_folders(self) -> list[AttemptFolder]:
-        return [f for cell in self._cells for f in self.archive.cell_attempts(cell.key)]
+    def _regrade(self, options: GradingOptions) -> None:
+        """On one device, where it measures as it should."""
+        folders = self._all_folders(options.device)
+        try:
+            if options.device != "cpu" and ungraded(folders, options, lambda _: None):
+                self._progress.say(str(qualify(options.device, options.isolation)))
+        except GraderVoid as error:
+            self._progress.say(f"nothing is graded on {options.device} now: {error}")
+            return
+        say, stop = self._progress.say, self._parts.stop
+        regrade_all(self.archive, folders, self._parts.grader, options, say, stop)
+
+    def _all_folders(self, device: str | None = None) -> list[AttemptFolder]:
+        """Attempts of all cells, or of those that are graded on a device."""
+        return [
+            folder
+            for cell in self._cells
+            if device is None or self._parts.devices.of(cell.task.name) == device
+            for folder in self.archive.cell_attempts(cell.key)
+        ]
 
     def _folders(self) -> list[AttemptFolder]:
         """What sessions left; imported attempts cost this sweep nothing."""
@@ -259,7 +275,7 @@ class Sweep:
             cell=cell.key,
             entrant=cell.entrant,
             plan_digest=self._plan_digest,
-            fingerprint=self._fingerprint,
+            fingerprint=self._fingerprints[self._parts.devices.of(cell.task.name)],
             started_at=datetime.now(UTC),
         )
 

@@ -28,6 +28,13 @@ def sweep(
     sandbox: Annotated[
         str, typer.Option(help="docker, bubblewrap, process (no isolation), or `auto`.")
     ] = "auto",
+    gpu: Annotated[
+        str, typer.Option(help="GPUs for tasks that use one: UUIDs or their beginnings, by commas.")
+    ] = "",
+    per_gpu: Annotated[int, typer.Option(min=1, help="Sessions that share a GPU.")] = 4,
+    device: Annotated[
+        str, typer.Option(help="`cpu` rehearses tasks for a GPU at their small sizes.")
+    ] = "",
     tier: Annotated[str, typer.Option(help="How thorough the regrade is: quick or full.")] = "full",
     max_steps: Annotated[
         int | None, typer.Option(min=1, help="Cap of model calls a session.")
@@ -55,6 +62,7 @@ def sweep(
     from orchestrator.launch import SweepRequest, prepared, split_names
     from orchestrator.output import console
     from orchestrator.progress import Progress
+    from orchestrator.sharing import Wanted
     from transcripts.records import Budget
 
     wanted_tier = one_of("--tier", tier, ("quick", "full"))
@@ -73,6 +81,9 @@ def sweep(
             max_cost_usd=positive("--max-session-cost", max_session_cost),
         ),
         config=config,
+        devices=Wanted(
+            split_names(gpu) if gpu else (), one_of("--device", device, ("", "cpu")), per_gpu
+        ),
         max_cost_usd=positive("--max-cost", max_cost),
     )
     out = printer(ctx, as_json)

@@ -35,7 +35,7 @@ LAYERS = (
         "spending",
         "submission",
     },
-    {"batch", "foreign", "handin", "gradefile", "qualifying", "sessionbench"},
+    {"batch", "foreign", "handin", "gradefile", "qualifying", "sessionbench", "sharing"},
     {"session", "boards"},
     {
         "sweep",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.gateway.routes import ANTHROPIC, RESPONSES
+from orchestrator.gateway.routes import ANTHROPIC, GEMINI, RESPONSES
 from orchestrator.models import anthropic_reply, openai_reply
 from transcripts.records import Usage
 
@@ -28,12 +28,16 @@ def told(dialect: str, content_type: str, body: bytes) -> Told:
         if "event-stream" in content_type:
             return _streamed(dialect, body)
         value = json.loads(body)
+        if dialect == GEMINI:
+            return _gemini(value if isinstance(value, list) else [value])
         return Told(_usage(dialect, value.get("usage")), value.get("model"), whole=True)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return Told(None, None, whole=False)
 
 
 def _streamed(dialect: str, body: bytes) -> Told:
+    if dialect == GEMINI:
+        return _gemini([json.loads(data) for data in _data(body)])
     usage: dict[str, Any] = {}
     model, whole = None, False
     for data in _data(body):
@@ -53,6 +57,28 @@ def _streamed(dialect: str, body: bytes) -> Told:
         else:
             usage, model = event.get("usage") or usage, event.get("model") or model
     return Told(_usage(dialect, usage), model, whole)
+
+
+def _gemini(parts: list[dict[str, Any]]) -> Told:
+    """The last usage told stands for all; a finish, a block or a count of tokens is the end."""
+    usage: dict[str, Any] = {}
+    model, whole = None, False
+    for part in parts:
+        usage, model = part.get("usageMetadata") or usage, part.get("modelVersion") or model
+        finished = any(each.get("finishReason") for each in part.get("candidates") or ())
+        blocked = bool((part.get("promptFeedback") or {}).get("blockReason"))
+        whole = whole or finished or blocked or "totalTokens" in part
+    if not usage:
+        return Told(None, model, whole)
+    read, thought = usage.get("cachedContentTokenCount") or 0, usage.get("thoughtsTokenCount") or 0
+    prompt = (usage.get("promptTokenCount") or 0) + (usage.get("toolUsePromptTokenCount") or 0)
+    counted = Usage(
+        input_tokens=max(0, prompt - read),
+        output_tokens=(usage.get("candidatesTokenCount") or 0) + thought,
+        cache_read_tokens=read,
+        reasoning_tokens=thought,
+    )
+    return Told(counted, model, whole)
 
 
 def _data(body: bytes) -> list[bytes]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.gateway.admission import Admission
 from orchestrator.gateway.reading import told
 from orchestrator.gateway.rewrites import rewritten
-from orchestrator.gateway.routes import ANTHROPIC, Route, error_body
+from orchestrator.gateway.routes import ANTHROPIC, GEMINI, Route, error_body
 from orchestrator.gateway.secret_stream import SecretStream
 from orchestrator.gateway.terms import Exchange, Refused
 from orchestrator.models import failures
@@ -102,7 +102,7 @@ class Relay:
         try:
             request = _object(body)
             await asyncio.to_thread(admission.terms.before_call)
-            sent, names = rewritten(route.dialect, request, admission.terms)
+            sent, names = rewritten(route, request, admission.terms)
         except Refused as refused:
             return await self._refuse(call, _REFUSED, refused.message, refused.word)
         except ValueError as error:
@@ -213,6 +213,8 @@ def _outgoing(call: Call, headers: Mapping[str, str]) -> dict[str, str]:
     key = call.admission.terms.key
     if call.route.dialect == ANTHROPIC:
         return {"anthropic-version": "2023-06-01", **chosen, "x-api-key": key}
+    if call.route.dialect == GEMINI:
+        return {**chosen, "x-goog-api-key": key}
     return {**chosen, "authorization": f"Bearer {key}"}
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.gateway.admission import Admission
 from orchestrator.gateway.relay import Relay
-from orchestrator.gateway.routes import MODELS, ROUTES, dialect_of, error_body
+from orchestrator.gateway.routes import MODELS, dialect_of, error_body, route_of
 from orchestrator.gateway.terms import Terms
 from orchestrator.models.retry import RetryPolicy
 from sandboxes.scratch import Scratch
@@ -110,7 +110,8 @@ class Gateway:
         return _models(admission) if path in MODELS else await _called(admission, request, relay)
 
     def _admission(self, headers: Mapping[str, str]) -> Admission | None:
-        given = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ")
+        given = headers.get("x-api-key") or headers.get("x-goog-api-key") or ""
+        given = given or headers.get("authorization", "").removeprefix("Bearer ")
         found = None
         for token, admission in list(self._admitted.items()):
             if hmac.compare_digest(token.encode(), given.encode()):
@@ -123,7 +124,7 @@ async def _called(admission: Admission, request: "Request", relay: Relay) -> "Re
     from starlette.responses import StreamingResponse  # noqa: PLC0415 - start-up time
 
     path, entry = request.url.path, admission.terms.entry
-    route = ROUTES.get(path)
+    route = route_of(path, request.url.query, entry.model)
     if route is None or request.method != "POST":
         return _error(path, 404, f"nothing is at {request.method} {path[:200]}")
     if route.dialect != entry.protocol:

@@ -68,7 +68,7 @@ class ModelEntry(_Part):
     """A model as the roster or a direct form gives it."""
 
     name: str  # as asked for, without its label
-    protocol: Literal["openai", "openai-responses", "anthropic"]
+    protocol: Literal["openai", "openai-responses", "anthropic", "gemini"]
     model: str  # what is sent as `model`
     base_url: str | None = None  # None: a built-in model, served by the scripted server
     key: str | None = None  # environment variable that holds the key; None where none is needed

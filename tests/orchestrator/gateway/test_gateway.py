@@ -1,6 +1,7 @@
 """The gateway through the real SDKs, over its socket, before a provider on this machine."""
 
 import json
+import queue
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -181,7 +182,7 @@ def test_an_answer_that_cannot_be_kept_does_not_end(session, upstream):
 
 def test_side_models_are_mapped_or_refused(session, upstream):
     one = session()
-    one.openai().chat.completions.create(model="small", messages=ASK, stream=True).close()
+    said(one.openai().chat.completions.create(model="small", messages=ASK, stream=True))
     assert json.loads(upstream.seen[0]["body"])["model"] == "m-1"
     assert "model:mapped" in one.exchanges[0].rewrites
     strict = session(side_models="refuse")
@@ -301,10 +302,13 @@ def test_a_session_that_hangs_up_is_kept_and_harms_nobody(session, upstream):
         return chat_stream()[1]
 
     upstream.answers = [(200, STREAM, [chat_stream()[0], slow, *chat_stream()[2:]])]
-    one = session()
+    kept = queue.Queue()
+    one = session(record=kept.put)
     stream = one.openai().chat.completions.create(model="m-1", messages=ASK, stream=True)
     stream.close()
     one.http.close()
+    exchange = kept.get(timeout=8)  # while the provider still has more to say
+    assert (exchange.error, exchange.response) == ("the session hung up", chat_stream()[0])
     more.set()
     other = session()
     assert ask(other) == "hello"

@@ -42,8 +42,9 @@ def _locked(deck: Deck, name: str, digest: str | None, library: Path | None) -> 
     if digest is not None and digest != task.digest:
         raise BrokenTask(
             f"task `{name}` is not the one that deck `{deck.name}` locks: its files give "
-            f"{task.digest[:12]}, the deck says {digest[:12]}. Restore the task's files, or run "
-            f"`orchestrator tasks lock {deck.name}` if the change is meant"
+            f"{task.digest[:12]}, the deck says {digest[:12]}. Restore the task's files; if the "
+            f"change is meant, make a new version (`version` in task.toml, now {task.version}) and "
+            f"run `orchestrator tasks lock {deck.name}`"
         )
     return task
 

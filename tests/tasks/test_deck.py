@@ -70,7 +70,7 @@ def test_an_unknown_deck_is_answered_with_the_nearest_names():
 
 def test_a_changed_task_is_refused_until_it_is_locked_anew(library):
     decks, tasks = library / "decks", library / "library"
-    with pytest.raises(BrokenTask, match=r"`other` is not the one .*orchestrator tasks lock mine"):
+    with pytest.raises(BrokenTask, match=r"`other` is not the one .*new version .*tasks lock mine"):
         deck_tasks(load_deck("mine", decks), tasks)
     assert lock_deck("mine", decks, tasks) == ["kv-cache", "other"]
     locked = load_deck("mine", decks)

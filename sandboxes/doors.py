@@ -7,9 +7,11 @@ cannot kill. The ports are taken before the first command runs, so no command ca
 import contextlib
 import socket
 import threading
+import time
 
 CHUNK = 1 << 16
-MOST = 256  # connections at once, of all doors
+MOST = 64  # connections at once, of all doors: two threads each, of the processes that may be
+PAUSE_S = 0.05  # where no descriptor or thread is left
 BACKLOG = 64
 
 
@@ -29,11 +31,17 @@ class Doors:
             try:
                 caller, _ = listener.accept()
             except OSError:  # a caller that has hung up already, or no descriptor left
+                time.sleep(PAUSE_S)
                 continue
-            if self._room.acquire(blocking=False):
-                begin(self._join, caller, path)
-            else:
+            if not self._room.acquire(blocking=False):
                 caller.close()
+                continue
+            try:
+                begin(self._join, caller, path)
+            except RuntimeError:  # commands have all the processes that may be: the door stays
+                caller.close()
+                self._room.release()
+                time.sleep(PAUSE_S)
 
     def _join(self, caller: socket.socket, path: str) -> None:
         """Pass bytes both ways until both ends have said all."""
@@ -43,7 +51,7 @@ class Doors:
                 answers = begin(pump, host, caller)
                 pump(caller, host)
                 answers.join()
-        except OSError:  # nobody behind the door
+        except (OSError, RuntimeError):  # nobody behind the door, or no second thread to be had
             return
         finally:
             self._room.release()

@@ -126,6 +126,26 @@ def test_commands_cannot_close_the_doors_or_take_them(start, shell, behind, kind
     assert b"/still" in sandbox.exec(["python3", "-c", FETCH, url], timeout_s=20).output
 
 
+def test_a_door_outlives_commands_that_take_every_process(start, shell, behind, kind):
+    if kind == "process":
+        pytest.skip("process: the number of processes is not capped; the threat model says so")
+    sandbox = start(doors={"web": behind(Handler)}, limits={"pids": 40})
+    port = sandbox.doors["web"].split(":")[1]
+    script = (
+        "import os, socket, time\n"
+        "try:\n    while True:\n        os.fork() or (time.sleep(3), os._exit(0))\n"
+        "except OSError:\n    pass\n"
+        f"for _ in range(20):\n    s = socket.create_connection(('127.0.0.1', {port}), 2)\n"
+        "    s.close()\n"
+        "print('all taken')"
+    )
+    taken = sandbox.exec(["python3", "-c", script], timeout_s=30)
+    assert b"all taken" in taken.output
+    time.sleep(4)
+    url = f"http://{sandbox.doors['web']}/after"
+    assert b"/after" in sandbox.exec(["python3", "-c", FETCH, url], timeout_s=30).output
+
+
 def test_output_comes_as_it_is_written_and_whole(start, shell):
     sandbox = start(limits={"output_bytes": 1000})
     came, first = [], []

@@ -1,7 +1,7 @@
-"""The built-in models' server: real HTTP and server-sent events on the loopback, both protocols.
+"""The built-in models' server: real HTTP and server-sent events on the loopback, every dialect.
 
-It keeps no sessions: the step of a story is read from the request, the task from its first user
-message. Only the number of tries of one and the same request is counted, to fail the first ones.
+It keeps no sessions: the step of a story is read from the request, the task from what the
+user said. Only the number of tries of one and the same request is counted, to fail the first ones.
 """
 
 import asyncio
@@ -17,12 +17,15 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import UserError
+from orchestrator.models.foreign_tools import Foreign, speaks_our_tools
 from orchestrator.models.knobs import Knobs, UnknownKnob, split_suffix
 from orchestrator.models.scripted_anthropic import AnthropicWire
+from orchestrator.models.scripted_gemini import GeminiWire
 from orchestrator.models.scripted_openai import OpenAIWire
-from orchestrator.models.scripted_wire import Asked, Wire
+from orchestrator.models.scripted_responses import ResponsesWire
+from orchestrator.models.scripted_wire import CHARS_PER_TOKEN, Asked, Wire
 from orchestrator.models.stories import FLAKY_TRIES, STORIES, Say, without_task
-from orchestrator.models.story_tasks import Library
+from orchestrator.models.story_tasks import Library, TaskScript
 
 if TYPE_CHECKING:
     import uvicorn
@@ -33,6 +36,7 @@ HOST = "127.0.0.1"
 _ERRORS = {"e429": 429, "e500": 500, "e529": 529}
 _CLOSING_EVENTS = 3
 """Finish, usage and terminator: a broken stream ends well before them."""
+_BASE_PATHS = {"openai": "/v1", "openai-responses": "/v1", "anthropic": "", "gemini": "/v1beta"}
 _MOST_COUNTED = 10_000
 """Requests whose tries are remembered at a time."""
 
@@ -82,10 +86,10 @@ class ScriptedServer:
             self._socket.close()
 
     def base_url(self, protocol: str) -> str:
-        """What a client of ``protocol`` ("openai" or "anthropic") takes as base URL."""
+        """What a client of ``protocol`` (see `ModelEntry.protocol`) takes as base URL."""
         assert self._socket is not None, "start the server first"
         root = f"http://{HOST}:{self._socket.getsockname()[1]}"
-        return f"{root}/v1" if protocol == "openai" else root
+        return root + _BASE_PATHS[protocol]
 
     def __enter__(self) -> "ScriptedServer":
         self.start()
@@ -141,6 +145,15 @@ class _Theatre:
         async def messages(request: Request) -> Response:
             return await self._answer(request, AnthropicWire())
 
+        async def responses(request: Request) -> Response:
+            return await self._answer(request, ResponsesWire())
+
+        async def gemini(request: Request) -> Response:
+            return await self._gemini(request)
+
+        async def count(request: Request) -> Response:
+            return JSONResponse({"input_tokens": len(await request.body()) // CHARS_PER_TOKEN})
+
         async def models(request: Request) -> Response:
             del request
             data = [{"id": name, "object": "model", "owned_by": "scripted"} for name in STORIES]
@@ -149,22 +162,39 @@ class _Theatre:
         return Starlette(
             routes=[
                 Route("/v1/chat/completions", chat, methods=["POST"]),
+                Route("/v1/responses", responses, methods=["POST"]),
                 Route("/v1/messages", messages, methods=["POST"]),
+                Route("/v1/messages/count_tokens", count, methods=["POST"]),
+                Route("/v1beta/models/{call:path}", gemini, methods=["POST"]),
                 Route("/v1/models", models, methods=["GET"]),
             ]
         )
 
-    async def _answer(self, http: "Request", wire: Wire) -> "Response":
+    async def _gemini(self, http: "Request") -> "Response":
+        """The dialect that names model and verb in the path."""
+        from starlette.responses import JSONResponse  # noqa: PLC0415
+
+        model, _, verb = http.path_params["call"].rpartition(":")
+        if verb == "countTokens":
+            return JSONResponse({"totalTokens": len(await http.body()) // CHARS_PER_TOKEN})
+        if verb not in ("generateContent", "streamGenerateContent"):
+            return JSONResponse(GeminiWire().error(404, f"no `{verb}` here"), 404)
+        named = {"model": model, "stream": verb == "streamGenerateContent"}
+        return await self._answer(http, GeminiWire(), named)
+
+    async def _answer(
+        self, http: "Request", wire: Wire, named: Mapping[str, Any] | None = None
+    ) -> "Response":
         from starlette.responses import JSONResponse  # noqa: PLC0415
 
         from tasks.errors import TaskError  # noqa: PLC0415
 
         body = await http.body()
         try:
-            request = _json(body)
+            request = {**_json(body), **(named or {})}
             name, knobs = self._model(request)
             asked = wire.read(request, len(body))
-            say = self._say(name, asked, knobs, wire)
+            say = self._say(name, asked, knobs, wire, request)
         except _Refused as refused:
             status, text = refused.args
             return JSONResponse(wire.error(status, text), status)
@@ -191,10 +221,21 @@ class _Theatre:
         except UnknownKnob as error:
             raise _Refused(400, str(error)) from error
 
-    def _say(self, name: str, asked: Asked, knobs: Knobs, wire: Wire) -> Say:
-        script = self._recognise(asked.first_user)
+    def _say(
+        self, name: str, asked: Asked, knobs: Knobs, wire: Wire, request: Mapping[str, Any]
+    ) -> Say:
+        script = self._recognise(asked.user_text)
         if script is None:
             return without_task([one.name for one in self._library.scripts], asked.tools)
+        if speaks_our_tools(asked.tools, request):
+            return self._told(name, script, asked, knobs, wire)
+        foreign = Foreign(asked.tools, json.dumps(request))
+        if not foreign.can_play:
+            return Say(f"Work on {script.name}")
+        return foreign.said(self._told(name, script, asked, knobs, wire))
+
+    @staticmethod
+    def _told(name: str, script: TaskScript, asked: Asked, knobs: Knobs, wire: Wire) -> Say:
         story = STORIES[name]
         if knobs.strict_reasoning:
             for step, carried in asked.carried_reasoning:

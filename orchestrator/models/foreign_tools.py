@@ -31,7 +31,8 @@ WRITERS: Mapping[str, tuple[str, str]] = {
     "write": ("filePath", "content"),  # OpenCode
     "write_file": ("file_path", "content"),  # Gemini CLI, Qwen Code
 }
-"""Tool -> its arguments that hold an absolute path and the text."""
+"""Tool -> its arguments that hold a path (absolute where the request says the folder) and the
+text."""
 
 _LEAVE = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 """What mini-swe-agent waits for as a command's output: its hand-in."""
@@ -90,10 +91,11 @@ class Foreign:
 
     def _call(self, name: str, arguments: str) -> tuple[str, str]:
         writer = next((tool for tool in WRITERS if tool in self._schemas), None)
-        if name == "write" and writer and self._cwd:
+        if name == "write" and writer:
             path, content = WRITERS[writer]
             asked = json.loads(arguments)
-            filled = {path: f"{self._cwd}/{asked['path']}", content: asked["content"]}
+            where = f"{self._cwd}/{asked['path']}" if self._cwd else asked["path"]
+            filled = {path: where, content: asked["content"]}
             return writer, self._complete(writer, filled)
         assert self._shell is not None, "a request without a shell is not played"
         command = self._command(name, arguments)

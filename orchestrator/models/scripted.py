@@ -11,7 +11,7 @@ import random
 import socket
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from functools import cached_property, lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -49,9 +49,15 @@ class ScriptedServer:
     """A context manager; the server runs in a thread of its own."""
 
     def __init__(
-        self, knobs: Knobs | None = None, *, port: int = 0, library: Library | None = None
+        self,
+        knobs: Knobs | None = None,
+        *,
+        port: int = 0,
+        library: Library | None = None,
+        on_answer: Callable[[dict[str, Any]], None] = lambda _: None,
     ) -> None:
-        self._theatre = _Theatre(knobs or Knobs(), library)
+        """``on_answer`` is told each whole answer that is sent without a fault, on our thread."""
+        self._theatre = _Theatre(knobs or Knobs(), library, on_answer)
         self._port = port
         self._socket: socket.socket | None = None
         self._server: uvicorn.Server | None = None
@@ -122,8 +128,11 @@ class _Refused(Exception):
 class _Theatre:
     """Plays the stories to requests."""
 
-    def __init__(self, knobs: Knobs, library: Library | None) -> None:
+    def __init__(
+        self, knobs: Knobs, library: Library | None, on_answer: Callable[[dict[str, Any]], None]
+    ) -> None:
         self._knobs = knobs
+        self._on_answer = on_answer
         self._given = library
         self._tries: Counter[str] = Counter()
 
@@ -208,6 +217,8 @@ class _Theatre:
         if fault in _ERRORS:
             return _error(wire, _ERRORS[fault], knobs)
         message = wire.message(Say() if fault == "empty" else say, asked, request)
+        if fault is None:
+            self._on_answer(message)
         if not request.get("stream"):
             return JSONResponse(_unstreamed(message))
         return _stream(wire.stream(message), fault, knobs)

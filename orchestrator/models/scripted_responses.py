@@ -72,11 +72,12 @@ class ResponsesWire:
     def stream(self, message: Mapping[str, Any]) -> list[bytes]:
         """See `Wire.stream`."""
         started = {**message, "status": "in_progress", "output": [], "usage": None}
-        events = [{"type": "response.created", "response": started}]
+        events: list[dict[str, Any]] = [{"type": "response.created", "response": started}]
         for index, item in enumerate(message["output"]):
             events += [{**event, "output_index": index} for event in _events(item)]
         events.append({"type": "response.completed", "response": dict(message)})
-        return [named_event({**event, "sequence_number": n}) for n, event in enumerate(events)]
+        numbered = ({**event, "sequence_number": n} for n, event in enumerate(events))
+        return [named_event(event) for event in numbered]
 
     def error(self, status: int, text: str) -> dict[str, Any]:
         """See `Wire.error`."""

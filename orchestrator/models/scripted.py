@@ -24,7 +24,14 @@ from orchestrator.models.scripted_gemini import GeminiWire
 from orchestrator.models.scripted_openai import OpenAIWire
 from orchestrator.models.scripted_responses import ResponsesWire
 from orchestrator.models.scripted_wire import CHARS_PER_TOKEN, Asked, Wire
-from orchestrator.models.stories import FLAKY_TRIES, STORIES, Say, without_task
+from orchestrator.models.stories import (
+    FLAKY_TRIES,
+    FOREIGN_STORIES,
+    STORIES,
+    Say,
+    Story,
+    without_task,
+)
 from orchestrator.models.story_tasks import Library, TaskScript
 
 if TYPE_CHECKING:
@@ -239,15 +246,14 @@ class _Theatre:
         if script is None:
             return without_task([one.name for one in self._library.scripts], asked.tools)
         if speaks_our_tools(asked.tools, request):
-            return self._told(name, script, asked, knobs, wire)
+            return self._told(STORIES[name], script, asked, knobs, wire)
         foreign = Foreign(asked.tools, json.dumps(request))
         if not foreign.can_play:
             return Say(f"Work on {script.name}")
-        return foreign.said(self._told(name, script, asked, knobs, wire))
+        return foreign.said(self._told(FOREIGN_STORIES[name], script, asked, knobs, wire))
 
     @staticmethod
-    def _told(name: str, script: TaskScript, asked: Asked, knobs: Knobs, wire: Wire) -> Say:
-        story = STORIES[name]
+    def _told(story: Story, script: TaskScript, asked: Asked, knobs: Knobs, wire: Wire) -> Say:
         if knobs.strict_reasoning:
             for step, carried in asked.carried_reasoning:
                 if carried != wire.reasoning(story(script, step, knobs), step):

@@ -53,6 +53,7 @@ class Launch:
     argv: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+    stdin: str = ""
     log_file: str | None = None  # below HOME, where the CLI's log is a file and not its output
 
 
@@ -106,7 +107,8 @@ def script(launch: Launch) -> list[str]:
         lines.append(f'mkdir -p "$HOME"/{shlex.quote(folder)}')
         lines.append(f'printf %s {shlex.quote(text)} > "$HOME"/{shlex.quote(path)}')
     argv = " ".join(_word(word) for word in launch.argv)
-    lines.append(f'{argv} </dev/null 2>"$HOME/stderr"')
+    lines.append(f'printf %s {shlex.quote(launch.stdin)} > "$HOME/stdin"')
+    lines.append(f'{argv} <"$HOME/stdin" 2>"$HOME/stderr"')
     lines.append("code=$?")
     if launch.log_file:
         lines.append(f"printf '\\n{MARK}log\\n'; cat \"$HOME\"/{shlex.quote(launch.log_file)}")

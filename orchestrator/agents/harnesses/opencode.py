@@ -38,16 +38,18 @@ class OpenCode:
             "small_model": model,
             "autoupdate": False,
             "share": "disabled",
+            "agent": {"title": {"disable": True}},
             "permission": "allow",
         }
         return Launch(
-            [opencode, "run", "--format", "json", prompt],
+            [opencode, "run", "--format", "json"],
             env={
                 "GATEWAY_TOKEN": route.token,
                 "OPENCODE_DISABLE_AUTOUPDATE": "1",
                 "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
                 "OPENCODE_DISABLE_MODELS_FETCH": "1",
             },
+            stdin=prompt,  # as an argument it would be quoted once more, and its quotes escaped
             files={".config/opencode/opencode.json": json.dumps(config)},
         )
 

@@ -20,6 +20,7 @@ from orchestrator.commands import (
     doctor,
     gc,
     grade,
+    harness,
     import_log,
     models,
     replay,
@@ -48,6 +49,7 @@ app.command("audit")(audit.audit)
 app.command("compare")(compare.compare)
 app.command("board")(board.board)
 app.add_typer(tasks.app, name="tasks")
+app.add_typer(harness.app, name="harness")
 app.add_typer(models.app, name="models")
 app.command("import")(import_log.import_log)
 app.add_typer(archive.app, name="archive")

@@ -1,7 +1,7 @@
-"""The built-in models' server: real HTTP and server-sent events on the loopback, both protocols.
+"""The built-in models' server: real HTTP and server-sent events on the loopback, every dialect.
 
-It keeps no sessions: the step of a story is read from the request, the task from its first user
-message. Only the number of tries of one and the same request is counted, to fail the first ones.
+It keeps no sessions: the step of a story is read from the request, the task from what the
+user said. Only the number of tries of one and the same request is counted, to fail the first ones.
 """
 
 import asyncio
@@ -11,19 +11,29 @@ import random
 import socket
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from functools import cached_property, lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import UserError
 from orchestrator.models.base import SUMMARY_CUE
+from orchestrator.models.foreign_tools import Foreign, speaks_our_tools
 from orchestrator.models.knobs import Knobs, UnknownKnob, split_suffix
 from orchestrator.models.scripted_anthropic import AnthropicWire
+from orchestrator.models.scripted_gemini import GeminiWire
 from orchestrator.models.scripted_openai import OpenAIWire
-from orchestrator.models.scripted_wire import Asked, Wire
-from orchestrator.models.stories import FLAKY_TRIES, STORIES, Say, without_task
-from orchestrator.models.story_tasks import Library
+from orchestrator.models.scripted_responses import ResponsesWire
+from orchestrator.models.scripted_wire import CHARS_PER_TOKEN, Asked, Wire
+from orchestrator.models.stories import (
+    FLAKY_TRIES,
+    FOREIGN_STORIES,
+    STORIES,
+    Say,
+    Story,
+    without_task,
+)
+from orchestrator.models.story_tasks import Library, TaskScript
 
 if TYPE_CHECKING:
     import uvicorn
@@ -35,6 +45,7 @@ _ERRORS = {"e429": 429, "e500": 500, "e529": 529}
 _SPOILT = ("drop", "cut", "malformed", "empty", "refusal", "length", "garbled")
 _CLOSING_EVENTS = 3
 """Finish, usage and terminator: a broken stream ends well before them."""
+_BASE_PATHS = {"openai": "/v1", "openai-responses": "/v1", "anthropic": "", "gemini": "/v1beta"}
 _MOST_COUNTED = 10_000
 """Requests whose tries are remembered at a time."""
 
@@ -47,9 +58,15 @@ class ScriptedServer:
     """A context manager; the server runs in a thread of its own."""
 
     def __init__(
-        self, knobs: Knobs | None = None, *, port: int = 0, library: Library | None = None
+        self,
+        knobs: Knobs | None = None,
+        *,
+        port: int = 0,
+        library: Library | None = None,
+        on_answer: Callable[[dict[str, Any]], None] = lambda _: None,
     ) -> None:
-        self._theatre = _Theatre(knobs or Knobs(), library)
+        """``on_answer`` is told each whole answer that is sent without a fault, on our thread."""
+        self._theatre = _Theatre(knobs or Knobs(), library, on_answer)
         self._port = port
         self._socket: socket.socket | None = None
         self._server: uvicorn.Server | None = None
@@ -84,10 +101,10 @@ class ScriptedServer:
             self._socket.close()
 
     def base_url(self, protocol: str) -> str:
-        """What a client of ``protocol`` ("openai" or "anthropic") takes as base URL."""
+        """What a client of ``protocol`` (see `ModelEntry.protocol`) takes as base URL."""
         assert self._socket is not None, "start the server first"
         root = f"http://{HOST}:{self._socket.getsockname()[1]}"
-        return f"{root}/v1" if protocol == "openai" else root
+        return root + _BASE_PATHS[protocol]
 
     def __enter__(self) -> "ScriptedServer":
         self.start()
@@ -120,8 +137,11 @@ class _Refused(Exception):
 class _Theatre:
     """Plays the stories to requests."""
 
-    def __init__(self, knobs: Knobs, library: Library | None) -> None:
+    def __init__(
+        self, knobs: Knobs, library: Library | None, on_answer: Callable[[dict[str, Any]], None]
+    ) -> None:
         self._knobs = knobs
+        self._on_answer = on_answer
         self._given = library
         self._tries: Counter[str] = Counter()
 
@@ -143,6 +163,15 @@ class _Theatre:
         async def messages(request: Request) -> Response:
             return await self._answer(request, AnthropicWire())
 
+        async def responses(request: Request) -> Response:
+            return await self._answer(request, ResponsesWire())
+
+        async def gemini(request: Request) -> Response:
+            return await self._gemini(request)
+
+        async def count(request: Request) -> Response:
+            return JSONResponse({"input_tokens": len(await request.body()) // CHARS_PER_TOKEN})
+
         async def models(request: Request) -> Response:
             del request
             data = [{"id": name, "object": "model", "owned_by": "scripted"} for name in STORIES]
@@ -151,23 +180,40 @@ class _Theatre:
         return Starlette(
             routes=[
                 Route("/v1/chat/completions", chat, methods=["POST"]),
+                Route("/v1/responses", responses, methods=["POST"]),
                 Route("/v1/messages", messages, methods=["POST"]),
+                Route("/v1/messages/count_tokens", count, methods=["POST"]),
+                Route("/v1beta/models/{call:path}", gemini, methods=["POST"]),
                 Route("/v1/models", models, methods=["GET"]),
             ]
         )
 
-    async def _answer(self, http: "Request", wire: Wire) -> "Response":
+    async def _gemini(self, http: "Request") -> "Response":
+        """The dialect that names model and verb in the path."""
+        from starlette.responses import JSONResponse  # noqa: PLC0415
+
+        model, _, verb = http.path_params["call"].rpartition(":")
+        if verb == "countTokens":
+            return JSONResponse({"totalTokens": len(await http.body()) // CHARS_PER_TOKEN})
+        if verb not in ("generateContent", "streamGenerateContent"):
+            return JSONResponse(GeminiWire().error(404, f"no `{verb}` here"), 404)
+        named = {"model": model, "stream": verb == "streamGenerateContent"}
+        return await self._answer(http, GeminiWire(), named)
+
+    async def _answer(
+        self, http: "Request", wire: Wire, named: Mapping[str, Any] | None = None
+    ) -> "Response":
         from starlette.responses import JSONResponse  # noqa: PLC0415
 
         from tasks.errors import TaskError  # noqa: PLC0415
 
         body = await http.body()
         try:
-            request = _json(body)
+            request = {**_json(body), **(named or {})}
             name, knobs = self._model(request)
             asked = wire.read(request, len(body))
             _refuse_long(asked, knobs)
-            say = self._say(name, asked, knobs, wire)
+            say = self._say(name, asked, knobs, wire, request)
             if knobs.summaries and _asks_summary(request):
                 say = Say(f"Summary: {asked.step} steps were played.")
         except _Refused as refused:
@@ -186,6 +232,8 @@ class _Theatre:
         _stop(message, fault)
         if knobs.impostor:
             message["model"] = "impostor"
+        if fault is None:
+            self._on_answer(message)
         if not request.get("stream"):
             return JSONResponse(_unstreamed(message))
         return _stream(wire.stream(message), fault, knobs)
@@ -199,11 +247,21 @@ class _Theatre:
         except UnknownKnob as error:
             raise _Refused(400, str(error)) from error
 
-    def _say(self, name: str, asked: Asked, knobs: Knobs, wire: Wire) -> Say:
-        script = self._recognise(asked.first_user)
+    def _say(
+        self, name: str, asked: Asked, knobs: Knobs, wire: Wire, request: Mapping[str, Any]
+    ) -> Say:
+        script = self._recognise(asked.user_text)
         if script is None:
             return without_task([one.name for one in self._library.scripts], asked.tools)
-        story = STORIES[name]
+        if speaks_our_tools(asked.tools, request):
+            return self._told(STORIES[name], script, asked, knobs, wire)
+        foreign = Foreign(asked.tools, json.dumps(request))
+        if not foreign.can_play:
+            return Say(f"Work on {script.name}")
+        return foreign.said(self._told(FOREIGN_STORIES[name], script, asked, knobs, wire))
+
+    @staticmethod
+    def _told(story: Story, script: TaskScript, asked: Asked, knobs: Knobs, wire: Wire) -> Say:
         if knobs.strict_reasoning:
             for step, carried in asked.carried_reasoning:
                 if carried != wire.reasoning(story(script, step, knobs), step):

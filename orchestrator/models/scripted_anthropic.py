@@ -8,13 +8,13 @@ from orchestrator.models.scripted_wire import (
     CHARS_PER_TOKEN,
     Asked,
     blocks,
-    data_event,
-    first_user,
     fresh_tokens,
+    named_event,
     output_tokens,
     pieces,
     signature,
     steps_of,
+    user_text,
 )
 from orchestrator.models.stories import Say
 
@@ -33,7 +33,7 @@ class AnthropicWire:
             for tool in request.get("tools") or ()
         ]
         return Asked(
-            first_user=first_user(messages),
+            user_text=user_text(messages),
             step=steps[-1] + 1 if steps else 0,
             tools=tuple(tools),
             prompt_tokens=size // CHARS_PER_TOKEN,
@@ -81,13 +81,16 @@ class AnthropicWire:
             "stop_reason": None,
             "usage": {**usage, "output_tokens": 1},
         }
-        events = [_named({"type": "message_start", "message": start}), _named({"type": "ping"})]
+        events = [
+            named_event({"type": "message_start", "message": start}),
+            named_event({"type": "ping"}),
+        ]
         for index, block in enumerate(message["content"]):
-            events += [_named({**event, "index": index}) for event in _events(block)]
+            events += [named_event({**event, "index": index}) for event in _events(block)]
         delta = {"stop_reason": message["stop_reason"], "stop_sequence": None}
         counted = {"output_tokens": usage["output_tokens"]}
-        events.append(_named({"type": "message_delta", "delta": delta, "usage": counted}))
-        return [*events, _named({"type": "message_stop"})]
+        events.append(named_event({"type": "message_delta", "delta": delta, "usage": counted}))
+        return [*events, named_event({"type": "message_stop"})]
 
     def error(self, status: int, text: str) -> dict[str, Any]:
         """See `Wire.error`."""
@@ -139,7 +142,3 @@ def _usage(say: Say, asked: Asked, system: str) -> dict[str, Any]:
         "output_tokens": output,
         "output_tokens_details": {"thinking_tokens": thought},
     }
-
-
-def _named(value: Mapping[str, Any]) -> bytes:
-    return f"event: {value['type']}\n".encode() + data_event(value)

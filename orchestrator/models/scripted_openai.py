@@ -7,12 +7,12 @@ from orchestrator.models.scripted_wire import (
     CHARS_PER_TOKEN,
     Asked,
     data_event,
-    first_user,
     fresh_tokens,
     output_tokens,
     pieces,
     signature,
     steps_of,
+    user_text,
 )
 from orchestrator.models.stories import Say
 
@@ -27,7 +27,7 @@ class OpenAIWire:
         ids = [[call["id"] for call in answer.get("tool_calls") or ()] for answer in answers]
         steps = steps_of(ids)
         return Asked(
-            first_user=first_user(messages),
+            user_text=user_text(messages),
             step=steps[-1] + 1 if steps else 0,
             tools=tuple(tool["function"] for tool in request.get("tools") or ()),
             prompt_tokens=size // CHARS_PER_TOKEN,

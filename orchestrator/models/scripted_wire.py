@@ -1,4 +1,4 @@
-"""The two protocols from the server's side: what was asked, and how an answer is written.
+"""The protocols from the server's side: what was asked, and how an answer is written.
 
 Usage is computed from text lengths, four characters a token; what came before the newest messages
 counts as cached once there is a history.
@@ -24,7 +24,7 @@ _STEP = re.compile(r"_s(\d+)_\d+$")
 class Asked:
     """A request, as far as stories need it."""
 
-    first_user: str
+    user_text: str  # all that the user said
     step: int
     tools: tuple[Mapping[str, Any], ...]  # name and parameters of each
     prompt_tokens: int
@@ -62,11 +62,15 @@ def blocks(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
 
 
-def first_user(messages: Sequence[Mapping[str, Any]]) -> str:
-    """The text of the first user message."""
-    first = next((message for message in messages if message["role"] == "user"), None)
-    content = blocks(first) if first else []
-    return "\n".join(block.get("text", "") for block in content)
+def user_text(messages: Sequence[Mapping[str, Any]]) -> str:
+    """What the user said: harnesses say much of their own before the task, also in turns."""
+    return "\n".join(
+        block["text"]
+        for message in messages
+        if message["role"] == "user"
+        for block in blocks(message)
+        if "text" in block
+    )
 
 
 def steps_of(ids: Sequence[Sequence[str]]) -> list[int]:
@@ -111,3 +115,8 @@ def pieces(text: str) -> Iterator[str]:
 def data_event(value: Mapping[str, Any]) -> bytes:
     """One event without a name."""
     return b"data: " + json.dumps(value).encode() + b"\n\n"
+
+
+def named_event(value: Mapping[str, Any]) -> bytes:
+    """One event that is named by its type."""
+    return f"event: {value['type']}\n".encode() + data_event(value)

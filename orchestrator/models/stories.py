@@ -121,6 +121,16 @@ STORIES: Mapping[str, Story] = {
     "longhaul": longhaul,
 }
 
+
+def without_silence(script: TaskScript, step: int, knobs: Knobs) -> Say:
+    """`flaky` for a foreign harness, where an answer that calls no tool ends the session."""
+    del knobs
+    return _at([say for say in _flaky(script) if say.calls], step)
+
+
+FOREIGN_STORIES: Mapping[str, Story] = {**STORIES, "flaky": without_silence}
+"""The stories as foreign harnesses are told them."""
+
 FLAKY_TRIES: Mapping[int, tuple[str, ...]] = {
     0: ("e429", "e500"),
     2: ("drop", "cut"),

@@ -146,7 +146,7 @@ def test_the_file_is_found_by_environment_and_by_home(user_file, monkeypatch, tm
         ),
         (
             '[models."b.c"]\nmodel = "m"\nprotocol = "opnai"\n',
-            r"models\.toml:3: models\.b\.c\.protocol: .*'openai-responses' or 'anthropic'",
+            r"models\.toml:3: models\.b\.c\.protocol: .*'anthropic' or 'gemini'",
         ),
         ('[models.a]\nmodel = "m"\n', r"models\.toml:1: models\.a\.protocol: Field required"),
         ("[models.a]\nmodel = \n", r"models\.toml:2: not valid TOML"),

@@ -1,6 +1,9 @@
 """The scripted server seen by other clients: plain SDK calls, whole answers, errors, the port."""
 
+import json
+
 import anthropic
+import httpx2
 import openai
 import pytest
 
@@ -126,3 +129,57 @@ def test_a_stopped_server_gives_its_port_back():
 def test_knobs_refuse_words_for_numbers():
     with pytest.raises(UnknownKnob, match="needs a number"):
         Knobs().overridden([("latency_ms", "slow")])
+
+
+SHELL = {
+    "type": "function",
+    "name": "exec_command",
+    "parameters": {
+        "type": "object",
+        "properties": {"cmd": {"type": "string"}, "login": {"type": "boolean"}},
+        "required": ["cmd", "login"],
+    },
+}
+
+
+def test_responses_streamed_and_whole_agree_and_speak_through_a_foreign_shell(openai_sdk):
+    question = {"model": "oracle", "input": PROMPT, "tools": [SHELL], "store": False}
+    whole = openai_sdk.responses.create(**question)
+    with openai_sdk.responses.stream(**question) as stream:
+        streamed = stream.get_final_response()
+    assert [item.type for item in streamed.output] == ["reasoning", "message", "function_call"]
+    assert streamed.output_text == whole.output_text
+    assert streamed.output[-1].arguments == whole.output[-1].arguments
+    assert streamed.usage.output_tokens == whole.usage.output_tokens
+    call = whole.output[-1]
+    assert json.loads(call.arguments) == {"cmd": "ls -la", "login": False}
+    answer = {"type": "function_call_output", "call_id": call.call_id, "output": "total 0"}
+    history = [{"role": "user", "content": PROMPT}, *whole.output, answer]
+    following = openai_sdk.responses.create(**{**question, "input": history})
+    assert json.loads(following.output[-1].arguments)["cmd"] == "cat reference.py"
+
+
+def test_gemini_counts_answers_where_calls_have_no_ids(server):
+    tool = {"name": "run_shell_command", "parameters": {"properties": {"command": {}}}}
+    contents = [{"role": "user", "parts": [{"text": PROMPT}]}]
+    url = f"{server.base_url('gemini')}/models/oracle:generateContent"
+    commands = []
+    for _ in range(2):
+        body = {"contents": contents, "tools": [{"functionDeclarations": [tool]}]}
+        answer = httpx2.post(url, json=body).json()["candidates"][0]["content"]
+        call = answer["parts"][-1]["functionCall"]
+        commands.append(call["args"]["command"])
+        del call["id"]
+        reply = {"functionResponse": {"name": call["name"], "response": {"output": ""}}}
+        contents += [answer, {"role": "user", "parts": [reply]}]
+    assert commands == ["ls -la", "cat reference.py"]
+
+
+def test_a_side_request_without_tools_does_not_play_the_story(openai_sdk):
+    messages = [
+        {"role": "system", "content": "Write a title."},
+        {"role": "user", "content": PROMPT},
+    ]
+    answer = openai_sdk.chat.completions.create(model="oracle", messages=messages)
+    assert answer.choices[0].message.tool_calls is None
+    assert answer.choices[0].message.content.startswith("Work on ")

@@ -1,0 +1,1 @@
+"""The vendors' own agent CLIs, a small file each."""

@@ -2,7 +2,9 @@
 
 import os
 import shutil
+import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -252,6 +254,20 @@ def test_while_an_isolated_grade_measures_nobody_else_gets_the_lease(task):
             except LeaseBusy:
                 refused += 1
     assert refused > 0 and running.result().result == "pass"
+
+
+def test_waiting_for_the_lease_is_not_the_submissions_time(task):
+    """Others' grades may take longer than a submission has in all."""
+    short = task.model_copy(update={"limits": task.limits.model_copy(update={"total_s": 12.0})})
+    ask = replace(request(task, "oracle", mode="isolated", tier="quick"), task=short)
+    with ThreadPoolExecutor(1) as pool:
+        with lease(HOST_LEASE):
+            running = pool.submit(RefereeGrader().grade, ask)
+            time.sleep(15)
+            assert not running.done()
+        grade = running.result()
+    assert grade.result == "pass", grade.message
+    assert grade.lease is not None and grade.lease.waited_s > 1
 
 
 def test_a_grade_holds_the_baseline_of_the_same_run_and_a_score_the_speed_up(task, oracle):

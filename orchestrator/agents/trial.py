@@ -6,7 +6,6 @@ with the wire. It is not sandboxed: what is played is our own story, not a model
 
 import os
 import subprocess
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from orchestrator.agents.harnesses.base import (
 from orchestrator.agents.install import root_of
 from orchestrator.models.knobs import Knobs
 from orchestrator.models.scripted import ScriptedServer
+from sandboxes.scratch import Scratch
 from tasks.loader import load_task
 
 TIMEOUT_S = 120.0
@@ -64,15 +64,16 @@ def play(
     task, root = load_task(task_name), root_of(harness)
     route = Route(base_url.removesuffix("/v1beta"), "no-key-is-needed", model)
     launch = harness.launch(root, str(root), route, task.prompt + INSTRUCTIONS)
-    with tempfile.TemporaryDirectory(prefix="trial-") as scratch:
+    with Scratch("trial") as scratch:
+        folder = scratch.folder()
         env = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", **launch.env}
-        code, output = _run(script(launch), env, scratch)
-        files = [path.relative_to(scratch).as_posix() for path in Path(scratch).rglob("*")]
+        code, output = _run(script(launch), env, folder)
+        files = [path.relative_to(folder).as_posix() for path in folder.rglob("*")]
     log, stderr = log_of(output)
     return Trial(code, log, stderr, harness.read(log), tuple(wire), tuple(sorted(files)))
 
 
-def _run(argv: list[str], env: dict[str, str], folder: str) -> tuple[int | None, bytes]:
+def _run(argv: list[str], env: dict[str, str], folder: Path) -> tuple[int | None, bytes]:
     process = subprocess.Popen(
         argv, env=env, cwd=folder, stdout=subprocess.PIPE, start_new_session=True
     )

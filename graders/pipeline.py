@@ -10,11 +10,14 @@ a failure decides the grade's word, and later phases run as far as they still te
   timed output that is wrong; tampering anywhere comes first;
 - our own failures: ``void``.
 
-An isolated grade measures under the machine-wide lease ``host-cpu`` (on a GPU: its UUID).
+An isolated grade measures under the machine-wide lease ``host-cpu`` (on a GPU: its UUID). What it
+does before on a GPU, other grades may do beside it: they share that lease until they measure.
 """
 
 import secrets
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -27,7 +30,9 @@ from graders.language import examine, refuse_language
 from graders.preparing import Prepared, prepare
 from graders.recording import Gathered, Measurement, record
 from graders.survey import survey
+from graders.timing import turn_name
 from sandboxes.errors import SandboxError
+from sandboxes.lease import lease
 from tasks.errors import TaskError
 from tasks.loader import load_rubric
 from tasks.spec import Rubric
@@ -92,7 +97,7 @@ def _measure(request: GradeRequest, seed: str, found: Gathered, prepared: Prepar
     try:
         if prepared is not None:
             prepared.check()
-        with candidate_of(request) as candidate:
+        with _beside_others(request) as alone, candidate_of(request) as candidate:
             found.language = examine(candidate)
             with found.phase("build"):
                 candidate.build()
@@ -108,12 +113,22 @@ def _measure(request: GradeRequest, seed: str, found: Gathered, prepared: Prepar
                 with found.phase("ledger"):
                     _language(candidate, request, seed, found)
                 if not request.correctness_only:
+                    alone()
                     with found.phase("performance"):
                         performance.measure(candidate, request, rubric, found)
     except SubmissionFailed as failure:
         found.fail(failure.result, str(failure))
     if rubric is not None:
         _fill_items(rubric, found)
+
+
+@contextmanager
+def _beside_others(request: GradeRequest) -> Iterator[Callable[[], None]]:
+    """Share an isolated grade's GPU with others that do not measure; the call ends that."""
+    with ExitStack() as sharing:
+        if request.mode == "isolated" and request.device != "cpu":
+            sharing.enter_context(lease(turn_name(request.device), shared=True))
+        yield sharing.close
 
 
 def _probes(candidate: Candidate, seed: str, found: Gathered) -> None:

@@ -1,7 +1,8 @@
-"""Machine-wide leases by name: one holder at a time, whoever's process it is.
+"""Machine-wide leases by name: one holder alone, or any number that share, whoever's processes.
 
 A lease is an flock, so the kernel releases it when its holder dies, however it dies. The file lies
-where every user of the machine can open it, and says who holds it.
+where every user of the machine can open it, and says who holds it alone. Who waits to hold it alone
+keeps a second file, the gate, that everybody has to pass: those that share cannot keep him out.
 """
 
 import contextlib
@@ -20,27 +21,42 @@ from sandboxes.errors import LeaseBusy
 
 _FOLDERS = (Path("/run/lock"), Path("/tmp"))  # noqa: S108 - sticky, shared by all users on purpose
 _POLL_S = 0.05
+GATE = ".gate"
 
 
 @contextlib.contextmanager
-def lease(name: str, timeout_s: float | None = None) -> Iterator[float]:
-    """Hold the lease ``name``; yields the seconds waited for it.
+def lease(name: str, timeout_s: float | None = None, *, shared: bool = False) -> Iterator[float]:
+    """Hold the lease ``name``, alone or with others that share it; yields the seconds waited.
 
     Without a timeout it waits as long as it takes. Raises LeaseBusy, which names the holder.
     """
     started = time.monotonic()
-    fd = _open(lease_path(name))
-    try:
-        while not _try_lock(fd):
-            waited = time.monotonic() - started
-            if timeout_s is not None and waited >= timeout_s:
-                raise LeaseBusy(f"{name} is held by {holder(name) or 'another process'}")
-            time.sleep(_POLL_S)
+    until = None if timeout_s is None else started + timeout_s
+    how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    with (
+        _locked(name, name + GATE, fcntl.LOCK_EX, until) as gate,
+        _locked(name, name, how, until) as fd,
+    ):
+        fcntl.flock(gate, fcntl.LOCK_UN)
+        if shared:
+            yield time.monotonic() - started
+            return
         _write(fd, _describe_us())
         try:
             yield time.monotonic() - started
         finally:
             _write(fd, "")
+
+
+@contextlib.contextmanager
+def _locked(name: str, file: str, how: int, until: float | None) -> Iterator[int]:
+    fd = _open(lease_path(file))
+    try:
+        while not _try_lock(fd, how):
+            if until is not None and time.monotonic() >= until:
+                raise LeaseBusy(f"{name} is held by {holder(name) or 'others, who share it'}")
+            time.sleep(_POLL_S)
+        yield fd
     finally:
         os.close(fd)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sandboxes.errors import LeaseBusy
-from sandboxes.lease import holder, lease, lease_path
+from sandboxes.lease import GATE, holder, lease, lease_path
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,7 +24,8 @@ with lease(sys.argv[1]):
 def name():
     chosen = f"test/{uuid.uuid4().hex}"
     yield chosen
-    lease_path(chosen).unlink(missing_ok=True)
+    for file in (chosen, chosen + GATE):
+        lease_path(file).unlink(missing_ok=True)
 
 
 @pytest.fixture
@@ -63,6 +64,50 @@ def test_a_killed_holder_frees_it(name, other):
     assert holder(name) is None
     with lease(name, timeout_s=30):
         pass
+
+
+def test_some_share_it_and_who_wants_it_alone_waits_for_the_last(name):
+    with (
+        lease(name, shared=True),
+        lease(name, timeout_s=0, shared=True),
+        pytest.raises(LeaseBusy, match="others, who share it"),
+        lease(name, timeout_s=0.1),
+    ):
+        pass
+    with (
+        lease(name, timeout_s=0),
+        pytest.raises(LeaseBusy),
+        lease(name, timeout_s=0.1, shared=True),
+    ):
+        pass
+
+
+def test_those_that_share_cannot_keep_out_who_wants_it_alone(name):
+    got, leave = threading.Event(), threading.Event()
+
+    def alone() -> None:
+        with lease(name):
+            got.set()
+            leave.wait(60)
+
+    with lease(name, shared=True):
+        thread = threading.Thread(target=alone)
+        thread.start()
+        while not waits_at_the_gate(name):
+            assert thread.is_alive()
+        with pytest.raises(LeaseBusy), lease(name, timeout_s=0.1, shared=True):
+            pass
+    assert got.wait(60)
+    leave.set()
+    thread.join()
+
+
+def waits_at_the_gate(name: str) -> bool:
+    try:
+        with lease(name, timeout_s=0, shared=True):
+            return False
+    except LeaseBusy:
+        return True
 
 
 def test_threads_exclude_each_other(name):

@@ -3,9 +3,9 @@
     python benchmarks/task_oracles.py                        # oracle, naive and wrong of each
     python benchmarks/task_oracles.py nsa topk --kinds oracle --tier full --out grades.jsonl
 
-Several grades check at once, and each measures alone, as `grade` on a machine with one GPU does when
-several people call it. Milliseconds are of the grade, fractions of the datasheet's and of the
-measured peak; seconds are of the whole grade and of the time that it held the GPU alone.
+Several grades check at once, and each measures alone, as where several people grade on one GPU.
+Fractions are of the datasheet's and of the measured peak; seconds are of the whole grade, of its
+phases, and of the time that it had the GPU alone.
 """
 
 import argparse
@@ -81,11 +81,13 @@ def lines(name: str, kind: str, grade: Grade) -> Iterator[str]:
     task = load_task(name)
     for shape, timing in zip(task.shapes, grade.timings, strict=False):
         at = standing(task, shape, timing.median_ms, grade.device)
-        claim = timing.claim
+        events, device = (
+            (timing.claim.median_ms, timing.claim.device_ms) if timing.claim else (0, 0)
+        )
         yield (
             f"  {timing.shape}: {timing.median_ms:.4f} ms {timing.method}"
             f" certified {timing.certified_ms or 0:.4f}"
-            f" events {claim.median_ms if claim else 0:.4f} device {claim and claim.device_ms or 0:.4f}"
+            f" events {events:.4f} device {device or 0:.4f}"
             f" {at.achieved:.0f} {at.unit}, {_share(at.score_fraction)} of the datasheet,"
             f" {_share(at.measured_fraction)} of measured; baseline {timing.baseline_ms or 0:.4f}"
         )

@@ -9,7 +9,10 @@ phases, and of the time that it had the GPU alone.
 """
 
 import argparse
+import cProfile
+import io
 import multiprocessing
+import pstats
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -35,6 +38,7 @@ def main() -> None:
     parser.add_argument("--tier", default="quick", choices=["quick", "full"])
     parser.add_argument("--gpu", default="cuda", help="UUID; the only one where there is one")
     parser.add_argument("--side-by-side", type=int, default=5)
+    parser.add_argument("--profile", action="store_true", help="where the grader's own time goes")
     parser.add_argument("--out", type=Path, help="JSON lines, one grade each")
     given = parser.parse_args()
     if not machine.gpus():
@@ -45,12 +49,15 @@ def main() -> None:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(given.side_by_side, mp_context=context) as pool:
         jobs = {
-            pool.submit(graded, name, kind, given.tier, gpu): (name, kind)
+            pool.submit(graded, name, kind, given.tier, gpu, given.profile): (name, kind)
             for kind in given.kinds
             for name in names
         }
         for job in as_completed(jobs):
             name, kind = jobs[job]
+            if error := job.exception():
+                print(name, kind, repr(error))
+                continue
             print(
                 f"[{time.monotonic() - started:4.0f} s]",
                 *lines(name, kind, job.result()),
@@ -61,12 +68,19 @@ def main() -> None:
                     file.write(job.result().model_dump_json() + "\n")
 
 
-def graded(name: str, kind: str, tier: str, gpu: str) -> Grade:
+def graded(name: str, kind: str, tier: str, gpu: str, profiled: bool) -> Grade:
     """The isolated grade of a shipped submission."""
     task = load_task(name)
     folder = task.folder / "submissions" / kind
     request = GradeRequest(task, folder, mode="isolated", tier=tier, device=gpu)  # type: ignore[arg-type]
-    return RefereeGrader().grade(request)
+    if not profiled:
+        return RefereeGrader().grade(request)
+    with cProfile.Profile() as profile:
+        grade = RefereeGrader().grade(request)
+    text = io.StringIO()
+    pstats.Stats(profile, stream=text).sort_stats("tottime").print_stats(18)
+    print(f"{name} {kind}", text.getvalue(), flush=True)
+    return grade
 
 
 def lines(name: str, kind: str, grade: Grade) -> Iterator[str]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from graders.differences import Difference, difference
 from tasks.case import GATED_FROM, Case
 from tasks.rawfloats import BITS, decoded
 from tasks.spec import Task
@@ -111,16 +112,11 @@ def compare(
     if out.dtype != dtype or out.shape != ref.shape:
         told = f"{out.dtype} {list(out.shape)} where {dtype} {list(ref.shape)} is asked for"
         return Closeness(leaf, GradeResult.WRONG, told, bad_elements=ref.size)
-    out, ref = _plain(out, raw), _plain(ref, raw)
-    if ref.dtype.kind != "f":
+    if raw is None and ref.dtype.kind != "f":
         return _exact(leaf, out, ref)
-    finite = np.isfinite(ref)
-    stray = np.isfinite(out) != finite
-    if not finite.all():
-        stray |= ~finite & ~((out == ref) | (np.isnan(out) & np.isnan(ref)))
-    if stray.any():
-        return _stray(leaf, out, ref, stray)
-    return _within(leaf, out, ref, finite, limits)
+    found = difference(out, ref, limits.atol, limits.rtol, lambda piece: _plain(piece, raw))
+    words = _Words(leaf, out, ref, raw)
+    return words.stray(found) if found.strays else words.within(found, limits)
 
 
 def compare_places(leaf: str, out: np.ndarray, ref: np.ndarray, into: np.ndarray) -> Closeness:
@@ -172,49 +168,58 @@ def _exact(leaf: str, out: np.ndarray, ref: np.ndarray) -> Closeness:
     )
 
 
-def _stray(leaf: str, out: np.ndarray, ref: np.ndarray, stray: np.ndarray) -> Closeness:
-    """Non-finite where the reference is not, or the other way round."""
-    where = _index(stray)
-    lost = not np.isfinite(out[where])
-    word = GradeResult.NAN if lost and np.isfinite(ref[where]) else GradeResult.WRONG
-    told = f"{out[where]} where {ref[where]} is right"
-    return Closeness(leaf, word, told, bad_elements=int(stray.sum()), worst_index=where)
+@dataclass(frozen=True)
+class _Words:
+    """A difference of one leaf, in words."""
 
+    leaf: str
+    out: np.ndarray
+    ref: np.ndarray
+    raw: str | None
 
-def _within(
-    leaf: str, out: np.ndarray, ref: np.ndarray, finite: np.ndarray, limits: Bounds
-) -> Closeness:
-    if not ref.size:
-        return Closeness(leaf, GradeResult.PASS, max_abs_error=0.0, max_rel_error=0.0)
-    with np.errstate(over="ignore"):  # a wild result overflows to infinity, which is far enough
-        exact = np.where(finite, ref, 0).astype(np.float64)
-        error = np.abs(np.where(finite, out, 0).astype(np.float64) - exact)
-        size = np.abs(exact)
-        allowed = limits.atol + limits.rtol * size
-        relative = error[size > 0] / size[size > 0]
-        norm, rms = (float(np.sqrt(np.mean(a**2))) for a in (exact, error))
-    bad = error > allowed
-    count = int(bad.sum())
-    ratio = rms / norm if norm else None
-    where = _index(np.where(bad, error, -1.0) if count else error)
-    told = ""
-    if count:
-        told = (
-            f"{out[where]!s} where {ref[where]!s} is right: "
-            f"off by {error[where]:.3g}, allowed {allowed[where]:.3g}"
+    def stray(self, found: Difference) -> Closeness:
+        """Non-finite where the reference is not, or the other way round."""
+        where, (out, ref) = self._place(found.stray_at), self._values(found.stray_at)
+        word = GradeResult.NAN if np.isfinite(ref) and not np.isfinite(out) else GradeResult.WRONG
+        told = f"{out} where {ref} is right"
+        return Closeness(self.leaf, word, told, bad_elements=found.strays, worst_index=where)
+
+    def within(self, found: Difference, limits: Bounds) -> Closeness:
+        """Elementwise and by the norm."""
+        if not found.size:
+            return Closeness(self.leaf, GradeResult.PASS, max_abs_error=0.0, max_rel_error=0.0)
+        ratio, told = found.rms_ratio, ""
+        if found.bad:
+            out, ref = self._values(found.bad_at)
+            allowed = limits.atol + limits.rtol * abs(float(ref))
+            told = (
+                f"{out!s} where {ref!s} is right: "
+                f"off by {found.bad_error:.3g}, allowed {allowed:.3g}"
+            )
+        elif limits.rms_ratio is not None and ratio is not None and ratio > limits.rms_ratio:
+            told = f"rms error {ratio:.3g} of the reference's rms, allowed {limits.rms_ratio:.3g}"
+        return Closeness(
+            leaf=self.leaf,
+            word=GradeResult.WRONG if told else GradeResult.PASS,
+            detail=told,
+            max_abs_error=_finite(found.error),
+            max_rel_error=_finite(found.relative),
+            rms_ratio=_finite(ratio),
+            bad_elements=found.bad,
+            worst_index=self._place(found.bad_at if found.bad else found.error_at),
         )
-    elif limits.rms_ratio is not None and ratio is not None and ratio > limits.rms_ratio:
-        told = f"rms error {ratio:.3g} of the reference's rms, allowed {limits.rms_ratio:.3g}"
-    return Closeness(
-        leaf=leaf,
-        word=GradeResult.WRONG if told else GradeResult.PASS,
-        detail=told,
-        max_abs_error=_finite(float(error.max())),
-        max_rel_error=_finite(float(relative.max(initial=0.0))),
-        rms_ratio=_finite(ratio),
-        bad_elements=count,
-        worst_index=where,
-    )
+
+    def _values(self, at: int | None) -> tuple[np.floating, np.floating]:
+        """The output and the reference at a flat place."""
+        assert at is not None
+        out, ref = (
+            _plain(values.reshape(-1)[at : at + 1], self.raw)[0] for values in (self.out, self.ref)
+        )
+        return out, ref
+
+    def _place(self, at: int | None) -> tuple[int, ...]:
+        assert at is not None
+        return tuple(int(n) for n in np.unravel_index(at, self.ref.shape))
 
 
 def _index(of: np.ndarray) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from graders.fellows import fellows
 from transcripts.records import GpuReading
 
 _ANSWER_S = 30  # without persistence the driver starts anew for each question
@@ -59,13 +60,13 @@ _refused: dict[str, set[str]] = {}  # by path of the tool: fields that it does n
 def reading(uuid: str, ours: Collection[int] = ()) -> GpuReading | None:
     """The GPU now; None when the driver does not answer for it (it is lost, or not there).
 
-    ``ours`` are processes, beside this one, whose use of the GPU is the grader's own.
+    ``ours`` are processes, beside graders (``graders.fellows``), whose use of it is a grader's.
     """
     values = _query(uuid)
     if not values:
         return None
     listed = _compute_processes(uuid)
-    mine = {os.getpid(), *ours}
+    mine = {os.getpid(), *ours, *fellows(uuid)}
     foreign = None if listed is None else count_foreign(listed, mine, _sees_all_processes())
     return parsed(values, foreign)
 

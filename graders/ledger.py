@@ -70,9 +70,9 @@ def take(
     leaves = [{**leaf, "name": leaf["name"].partition("/")[2]} for leaf in memory.placed.leaves]
     ends = [sum(map(len, calls[: n + 1])) for n in range(len(calls))]
     grouped = [leaves[end - len(call) : end] for end, call in zip(ends, calls, strict=True)]
-    frame = {"op": "profile", "calls": grouped, "params": dict(draw.params)}
+    frame = {"calls": grouped, "warm": warm, "repeat": REPEAT}
     seconds = candidate.task.limits.call_s * (warm + REPEAT) * len(calls)
-    answer = session.ask_with(memory, frame | {"warm": warm, "repeat": REPEAT}, seconds)
+    answer = session.profile(memory, draw.params, frame, seconds)
     lines = claimed(answer, REPEAT * len(calls))
     authored = authored_by(candidate)
     return ledger_of(lines, REPEAT * len(calls), authored, phase, shape)

@@ -123,12 +123,20 @@ def device_state(
     )
 
 
+def _product_version() -> str:
+    """The installed version; a checkout that is run uninstalled has none to tell."""
+    try:
+        return importlib.metadata.version("kernel-orchestrator")
+    except importlib.metadata.PackageNotFoundError:
+        return "uninstalled"
+
+
 def fingerprint(isolation: str, device: str) -> Fingerprint:
     """What measured: code, machine, device and versions."""
     gpu = _found(device)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Fingerprint(
-        product_version=importlib.metadata.version("kernel-orchestrator"),
+        product_version=_product_version(),
         code_digest=code_digest(*_OURS),
         python=platform.python_version(),
         platform=platform.platform(),

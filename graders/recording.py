@@ -29,7 +29,16 @@ from transcripts.records import (
 from transcripts.words import GradeResult
 
 _CHECKS = (
-    *("correctness", "closeness", "hints", "probes", "probe_calls", "probe_values", "probe_traces"),
+    *(
+        "correctness",
+        "closeness",
+        "differences",
+        "hints",
+        "probes",
+        "probe_calls",
+        "probe_values",
+        "probe_traces",
+    ),
     "worker/probing",
     *("ledger", "kernel_names", "survey", "decoys"),
     *("worker/profiling", "worker/noops", "worker/cuda_text"),

@@ -6,7 +6,8 @@ the words) and ``GraderVoid`` when no worker can be started.
 
 import reprlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -111,13 +112,30 @@ class WorkerSession:
 
         ``state`` numbers states that are held beside each other, for paced calls.
         """
-        plain = {name: value for name, value in params.items() if name != "weights"}
-        frame: dict[str, Any] = {"op": "setup", "params": plain, "state": state}
+        with self._told(params) as (words, fds):
+            self.ask({"op": "setup", "state": state, **words}, s, fds)
+
+    def profile(
+        self, fresh: CallMemory, params: Mapping[str, Any], frame: Mapping[str, Any], s: float
+    ) -> dict[str, Any]:
+        """Trace calls on ``fresh`` memory, each sequence after a setup with ``params``.
+
+        For the frame and the answer see `graders.worker.profiling`. Raises SubmissionFailed.
+        """
+        self._release(fresh)
+        with self._told(params) as (words, fds):
+            memory = fresh.inputs.fd, fresh.outputs.fd
+            return self.ask({"op": "profile", **frame, **words}, s, (*memory, *fds))
+
+    @contextmanager
+    def _told(self, params: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], tuple[int, ...]]]:
+        """What a frame says of ``params``, and the descriptor of their weights, if any."""
+        words = {"params": {name: given for name, given in params.items() if name != "weights"}}
         if "weights" not in params:
-            self.ask(frame, s)
+            yield words, ()
             return
         with sent(params["weights"], self._raw_weights, self._device) as weights:
-            self.ask({**frame, **weights.described}, s, (weights.fd,))
+            yield {**words, **weights.described}, (weights.fd,)
 
     def overwrite(self, inputs: Mapping[str, np.ndarray], room: int) -> bool:
         """New content in the memory of the last call; False when it does not fit there."""
@@ -244,11 +262,6 @@ class WorkerSession:
         """Send a frame and wait for its answer. Raises SubmissionFailed."""
         self.begin(frame, fds, s)
         return self.finish(frame, s)
-
-    def ask_with(self, fresh: CallMemory, frame: dict[str, Any], s: float) -> dict[str, Any]:
-        """Ask with memory of a call, which is the session's from then on."""
-        self._release(fresh)
-        return self.ask(frame, s, (fresh.inputs.fd, fresh.outputs.fd))
 
     def begin(self, frame: dict[str, Any], fds: tuple[int, ...] = (), s: float = SENDING_S) -> None:
         """Send a frame to a worker that is let run. Raises SubmissionFailed."""

@@ -92,6 +92,11 @@ def _folder() -> Path:
     return _FOLDERS[-1]
 
 
+def open_lock_file(name: str) -> int:
+    """The lock file of a name, for locks of another kind than a lease; whoever opens closes it."""
+    return _open(lease_path(name))
+
+
 def _open(path: Path) -> int:
     """Open, made if absent; in sticky folders the kernel refuses O_CREAT on others' files."""
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -1,7 +1,8 @@
 """The worker's side of the kernel ledger: ``profile`` traces calls, or takes kernels out.
 
-``calls``  (each a list of leaves; fds: input, output), ``params``, ``warm``, ``repeat``: the
-           sequence runs ``warm`` times, then ``repeat`` times under the profiler (CUPTI through
+``calls``  (each a list of leaves; fds: input, output), ``warm``, ``repeat``, and what ``setup`` is
+           told (``params``; ``weights``, ``block``, and their fd behind the two): the sequence
+           runs ``warm`` times, then ``repeat`` times under the profiler (CUPTI through
            ``torch.profiler``; kernels, copies and memsets only, no file is written). ``setup`` and
            the inputs' copies to the device lie outside of what is traced. Answer: ``lines``, one
            for each name (``name, what, launches, ns, graph``; the ``MOST_LINES`` of most GPU time),
@@ -26,6 +27,7 @@ REFUSED_TEXT = 300
 _KINDS = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
 """Activities of Kineto that are work of a GPU; beside them there are annotations, waits, calls."""
 _GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch")
+_TOLD = ("weights", "block")
 _WAITS = ("Context Sync", "Stream Sync", "Event Sync", "Stream Wait", "Unknown Sync")
 
 
@@ -67,14 +69,18 @@ class _Calls:
     def __init__(self, worker: Any, frame: Frame) -> None:
         self._worker, self._frame = worker, frame
         self._inputs: list[dict[str, Any]] = []
+        self._memory, self._weights = worker.fds[:2], worker.fds[2:]
 
     def begin(self) -> None:
         """A new state and fresh inputs, and nothing on the device is left to do."""
         worker, self._inputs = self._worker, []
+        worker.fds = self._memory
         for leaves in self._frame["calls"]:
             self._inputs.append(worker.inputs({"inputs": leaves}))
             worker.fds = []  # the first has mapped them
-        worker.setup({"params": self._frame["params"]})
+        worker.fds = self._weights
+        told = {name: self._frame[name] for name in _TOLD if name in self._frame}
+        worker.setup(told | {"params": dict(self._frame["params"])})  # to which weights are added
 
     def run(self) -> None:
         """The calls, each waited for."""

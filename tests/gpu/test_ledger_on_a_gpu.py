@@ -12,7 +12,7 @@ from graders.base import GradeRequest
 from graders.candidate import Candidate, candidate_of
 from graders.ledger import take
 from graders.survey import Survey, survey
-from tasks.loader import read_task, submission_dir
+from tasks.loader import load_task, read_task, submission_dir
 from tasks.spec import Task
 from transcripts.records import CheckResult
 
@@ -145,10 +145,11 @@ def test_a_session_goes_on_after_a_profile(tmp_path: Path) -> None:
         assert answer.outputs["y"].shape == draw.calls[0]["x"].shape
 
 
-def test_the_oracle_of_the_fused_task_has_a_ledger_in_its_grade(tmp_path: Path) -> None:
-    task = read_task(Path(__file__).parents[2] / "tasks/library/fused-softmax-topk")
+@pytest.mark.parametrize("name", ["fused-softmax-topk", "w4a16-gemm"])
+def test_oracles_with_and_without_weights_have_ledgers(name: str) -> None:
+    task = load_task(name)
     request = GradeRequest(task, submission_dir(task, "oracle"), device=GPUS[0].uuid)
     with candidate_of(request) as one:
-        found = survey(one, "a seed", "full", "triton")
+        found = survey(one, "a seed", "quick", "triton")
     assert found.language == "triton", found
     assert all(check.passed is not False for check in found.checks), found.checks

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from graders.closeness import NOISE, Bounds, bounds, compare, compare_all
+from graders.differences import PIECE
 from tasks.case import GATED_FROM, Case
 from tasks.impostors import accepts
 from tasks.loader import load_task, read_task
@@ -210,3 +211,34 @@ def test_a_leaf_takes_the_tolerance_of_what_its_bits_are(library):
     assert compare_all(task, None, {"y": far}, {"y": ref}, {})[0].word is GradeResult.WRONG
     assert accepts(task, near, encoded("bfloat16", ref), "bfloat16")
     assert not accepts(task, far, encoded("bfloat16", ref), "bfloat16")
+
+
+def test_arrays_of_many_pieces_are_compared_as_a_whole():
+    rng = np.random.default_rng(1)
+    shape = (3, PIECE // 2 + 5)
+    ref = rng.standard_normal(shape)
+    out = ref + 1e-9 * rng.standard_normal(shape)
+    out[0, 7], out[2, -1], out[1, 3] = ref[0, 7] + 0.5, ref[2, -1] - 0.75, ref[1, 3] + 0.75
+    close = compare("y", out, ref, Bounds(1e-6, 0.0, None))
+    assert close.bad_elements == 3 and close.worst_index == (1, 3)
+    assert close.max_abs_error == pytest.approx(0.75)
+    error = np.sqrt(np.mean((out - ref) ** 2)) / np.sqrt(np.mean(ref**2))
+    assert close.rms_ratio == pytest.approx(error, rel=1e-12)
+    assert close.max_rel_error == pytest.approx((np.abs(out - ref) / np.abs(ref)).max())
+
+
+@pytest.mark.parametrize("at", [(0, 0), (2, 11), (2, PIECE - 1)])
+def test_a_stray_value_in_any_piece_is_found(at):
+    ref = np.zeros((3, PIECE))
+    out = ref.copy()
+    out[at] = np.nan
+    close = compare("y", out, ref, Bounds(1.0, 0.0, None))
+    assert (close.word, close.worst_index) == (GradeResult.NAN, at) and close.bad_elements == 1
+
+
+def test_references_that_do_not_lie_together_are_compared_by_place():
+    ref = np.arange(24.0).reshape(4, 6).T
+    out = np.ascontiguousarray(ref)
+    assert compare("y", out, ref, Bounds(0.0, 0.0, None)).passed
+    out[5, 1] = -1
+    assert compare("y", out, ref, Bounds(0.0, 0.0, None)).worst_index == (5, 1)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from graders.base import GradeRequest
-from graders.candidate import Candidate, candidate_of
+from graders.candidate import Candidate, Draw, candidate_of
 from graders.decoys import noop_kernels
 from graders.errors import SubmissionFailed
 from graders.kernel_names import Authored
@@ -261,6 +261,19 @@ def test_a_worker_without_a_gpu_says_so_and_goes_on(task: Task, submit: Submit) 
         draw = one.draw(task.smoke[0], 1)
         with pytest.raises(NoLedger, match="no GPU"):
             take(session, one, draw, "check", "tiny")
+        session.setup(draw.params, 5)
+        answer = session.call(draw.calls[0], 1 << 12, 5)
+        assert answer.outputs["y"].shape == (3,)
+
+
+def test_weights_travel_with_the_profile_and_leave_the_session_whole(
+    task: Task, submit: Submit
+) -> None:
+    with candidate(task, submit({"row_sum.py": NUMPY})) as one, one.session() as session:
+        draw = one.draw(task.smoke[0], 1)
+        heavy = Draw({**draw.params, "weights": {"w": np.ones((4, 4))}}, draw.calls)
+        with pytest.raises(NoLedger, match="no GPU"):
+            take(session, one, heavy, "check", "tiny")
         session.setup(draw.params, 5)
         answer = session.call(draw.calls[0], 1 << 12, 5)
         assert answer.outputs["y"].shape == (3,)

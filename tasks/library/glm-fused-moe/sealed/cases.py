@@ -6,6 +6,9 @@ from tasks.case import Case
 from tasks.tensors import as_array
 
 SCALES = ((0.01, 5e-4, 5e-2), (8.0, 1.5, 5e-2))  # factor, atol, rtol: the public deck's
+LARGE_WEIGHTS, LARGE_WEIGHTS_ATOL = "weights that are no softmax", 0.5
+"""Terms are 24 times as large as by softmax and cancel: bfloat16 between the two products gives
+errors up to 0.15 beside outputs near zero (seen on an H200). The gate holds as everywhere."""
 FIXED = {"top_k": 8, "n_shared": 1}
 SMALL = (
     {"T": 150, "E": 16, "H": 256, "I": 128, **FIXED},
@@ -33,7 +36,8 @@ def cases(reference, seed, tier, device):
                 "expert_ids": ids.contiguous().to(device_of),
                 "expert_weights": weights.bfloat16().contiguous().to(device_of),
             }
-            yield _case(reference, made, changed, name, "stress:routing", seed, None, None)
+            atol = LARGE_WEIGHTS_ATOL if name == LARGE_WEIGHTS else None
+            yield _case(reference, made, changed, name, "stress:routing", seed, atol, None)
 
 
 def _routings(size, rng):
@@ -53,7 +57,7 @@ def _routings(size, rng):
         ids,
         (torch.arange(top_k) * 1.0).softmax(0).expand(T, top_k),
     )
-    yield "weights that are no softmax", ids, 3 * torch.randn(T, top_k, generator=rng)
+    yield LARGE_WEIGHTS, ids, 3 * torch.randn(T, top_k, generator=rng)
     one_hot = logits.clone()
     one_hot[:, E // 2] = 100
     yield "one expert that all tokens visit", one_hot.argsort(dim=-1)[:, -top_k:], weights

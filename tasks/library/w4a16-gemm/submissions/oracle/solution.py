@@ -31,7 +31,7 @@ TILES = (  # rows of x up to which it holds; tile; launch
     (32, {"BN": 64, "BM": 32}, {"num_warps": 4, "num_stages": 4}),
     (64, {"BN": 128, "BM": 64}, {"num_warps": 4, "num_stages": 4}),
     # registers for two programs a SM: 192 tiles of (256, 12288) are all there at once
-    (1 << 30, {"BN": 128, "BM": 128}, {"num_warps": 8, "num_stages": 3, "maxnreg": 128}),
+    (1 << 30, {"BN": 64, "BM": 128}, {"num_warps": 4, "num_stages": 4}),
 )
 SPLIT_UP_TO = 64  # rows of x: with more of them tensor cores are the bound
 RESIDENT = 4  # programs that an SM holds at once, at least, where K is split

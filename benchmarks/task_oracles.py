@@ -9,19 +9,22 @@ phases, and of the time that it had the GPU alone.
 """
 
 import argparse
-import cProfile
-import io
 import multiprocessing
-import pstats
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from datetime import UTC, datetime
 from pathlib import Path
 
-from graders import machine
+from graders import machine, performance
 from graders.base import GradeRequest
+from graders.candidate import candidate_of
+from graders.errors import GraderVoid, SubmissionFailed
 from graders.pipeline import RefereeGrader
+from graders.recording import Gathered, Measurement, record
 from graders.roofline import standing
+from graders.timing import turn_name
+from sandboxes.lease import lease
 from tasks.deck import load_deck
 from tasks.loader import load_task
 from transcripts.records import Grade
@@ -38,7 +41,7 @@ def main() -> None:
     parser.add_argument("--tier", default="quick", choices=["quick", "full"])
     parser.add_argument("--gpu", default="cuda", help="UUID; the only one where there is one")
     parser.add_argument("--side-by-side", type=int, default=5)
-    parser.add_argument("--profile", action="store_true", help="where the grader's own time goes")
+    parser.add_argument("--timing-only", action="store_true", help="no checks before it")
     parser.add_argument("--out", type=Path, help="JSON lines, one grade each")
     given = parser.parse_args()
     if not machine.gpus():
@@ -49,7 +52,7 @@ def main() -> None:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(given.side_by_side, mp_context=context) as pool:
         jobs = {
-            pool.submit(graded, name, kind, given.tier, gpu, given.profile): (name, kind)
+            pool.submit(graded, name, kind, given.tier, gpu, given.timing_only): (name, kind)
             for kind in given.kinds
             for name in names
         }
@@ -68,19 +71,28 @@ def main() -> None:
                     file.write(job.result().model_dump_json() + "\n")
 
 
-def graded(name: str, kind: str, tier: str, gpu: str, profiled: bool) -> Grade:
-    """The isolated grade of a shipped submission."""
+def graded(name: str, kind: str, tier: str, gpu: str, timing_only: bool) -> Grade:
+    """The isolated grade of a shipped submission, or what its timing alone would put into one."""
     task = load_task(name)
     folder = task.folder / "submissions" / kind
     request = GradeRequest(task, folder, mode="isolated", tier=tier, device=gpu)  # type: ignore[arg-type]
-    if not profiled:
-        return RefereeGrader().grade(request)
-    with cProfile.Profile() as profile:
-        grade = RefereeGrader().grade(request)
-    text = io.StringIO()
-    pstats.Stats(profile, stream=text).sort_stats("tottime").print_stats(18)
-    print(f"{name} {kind}", text.getvalue(), flush=True)
-    return grade
+    return timed(request) if timing_only else RefereeGrader().grade(request)
+
+
+def timed(request: GradeRequest) -> Grade:
+    """Build beside others, then measure alone."""
+    found, started, clock = Gathered(), datetime.now(UTC), time.monotonic()
+    try:
+        with candidate_of(request) as candidate:
+            with lease(turn_name(request.device), shared=True), found.phase("build"):
+                candidate.build()
+            with found.phase("performance"):
+                performance.measure(candidate, request, None, found)
+    except SubmissionFailed as failure:
+        found.fail(failure.result, str(failure))
+    except GraderVoid as error:
+        found.void(str(error))
+    return record(request, found, Measurement("", started, time.monotonic() - clock, 0.0))
 
 
 def lines(name: str, kind: str, grade: Grade) -> Iterator[str]:

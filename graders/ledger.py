@@ -73,9 +73,8 @@ def take(
     frame = {"calls": grouped, "warm": warm, "repeat": REPEAT}
     seconds = candidate.task.limits.call_s * (warm + REPEAT) * len(calls)
     answer = session.profile(memory, draw.params, frame, seconds)
-    lines = claimed(answer, REPEAT * len(calls))
-    authored = authored_by(candidate)
-    return ledger_of(lines, REPEAT * len(calls), authored, phase, shape)
+    traced = REPEAT * max(len(calls) - 1, 1)
+    return ledger_of(claimed(answer, traced), traced, authored_by(candidate), phase, shape)
 
 
 def authored_by(candidate: Candidate) -> Authored:

@@ -14,6 +14,8 @@ from sandboxes.lease import open_lock_file
 
 _FLOCK = "hhqqi4x"  # struct flock of <fcntl.h> on 64-bit Linux: type, whence, start, length, pid
 
+_MOST = 1 << 22  # PID_MAX_LIMIT of 64-bit Linux
+
 
 def join(uuid: str) -> None:
     """Say, for as long as this process lives, that its use of this GPU is a grader's."""
@@ -23,15 +25,22 @@ def join(uuid: str) -> None:
 def fellows(uuid: str) -> frozenset[int]:
     """The other processes that have joined."""
     found: set[int] = set()
-    start = 0
-    while True:
-        asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, start, 0, 0)
-        answer = fcntl.fcntl(_file(uuid), fcntl.F_GETLK, asked)
-        kind, _, begin, length, pid = struct.unpack(_FLOCK, answer)
-        if kind == fcntl.F_UNLCK:
-            return frozenset(found)
-        found.add(pid)
-        start = begin + length
+    left = [(0, _MOST)]  # stretches of the file: the kernel names any lock of one, not the first
+    while left:
+        start, end = left.pop()
+        if start < end and (lock := _lock_in(uuid, start, end)) is not None:
+            begin, pid = lock
+            found.add(pid)
+            left += [(start, begin), (begin + 1, end)]
+    return frozenset(found)
+
+
+def _lock_in(uuid: str, start: int, end: int) -> tuple[int, int] | None:
+    """Place and holder of a lock of another process."""
+    asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, start, end - start, 0)
+    answer = fcntl.fcntl(_file(uuid), fcntl.F_GETLK, asked)
+    kind, _, begin, _, pid = struct.unpack(_FLOCK, answer)
+    return None if kind == fcntl.F_UNLCK else (begin, pid)
 
 
 @cache

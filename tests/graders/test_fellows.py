@@ -14,9 +14,9 @@ ROOT = Path(__file__).parents[2]
 JOIN = """
 import sys
 from graders.fellows import join
-join(sys.argv[1])
-print("joined", flush=True)
-sys.stdin.read()
+for line in sys.stdin:
+    join(sys.argv[1])
+    print("joined", flush=True)
 """
 
 
@@ -27,15 +27,20 @@ def gpu():
     lease_path(f"{name}.graders").unlink()
 
 
-def joined(gpu: str) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
+def grader(gpu: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
         [sys.executable, "-c", JOIN, gpu],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout is not None
+
+
+def joined(process: subprocess.Popen[str]) -> subprocess.Popen[str]:
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write("join\n")
+    process.stdin.flush()
     assert process.stdout.readline() == "joined\n"
     return process
 
@@ -44,7 +49,7 @@ def test_graders_of_one_gpu_know_each_other_while_they_live(gpu):
     assert fellows(gpu) == frozenset()
     join(gpu)
     assert fellows(gpu) == frozenset(), "who asks is no fellow of its own"
-    one, another = joined(gpu), joined(gpu)
+    one, another = joined(grader(gpu)), joined(grader(gpu))
     assert fellows(gpu) == {one.pid, another.pid}
     one.kill()
     one.communicate()
@@ -54,8 +59,19 @@ def test_graders_of_one_gpu_know_each_other_while_they_live(gpu):
     assert fellows(gpu) == frozenset()
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_all_are_known_in_whatever_order_they_joined(gpu, turned):
+    started = sorted((grader(gpu) for _ in range(4)), key=lambda process: process.pid)
+    for process in reversed(started) if turned else started:
+        joined(process)
+    assert fellows(gpu) == {process.pid for process in started}
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
 def test_graders_of_another_gpu_are_strangers(gpu):
-    process = joined(gpu)
+    process = joined(grader(gpu))
     other = f"{gpu}-other"
     try:
         assert fellows(other) == frozenset()

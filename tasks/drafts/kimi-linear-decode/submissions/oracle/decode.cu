@@ -1,0 +1,388 @@
+// One decoding step of Kimi-Linear blocks in one cooperative launch, a block on each SM.
+//
+// Phases of a layer, between which all blocks meet:
+//
+//   KDA  project | delta rule |                        o | gate, up | down
+//   MLA  project | absorb q | attend | join, values | o | gate, up | down
+//
+// Products go as streams of pieces (`products.cuh`): a phase's first pieces, 36 of a block, are asked
+// for before the meeting that it has to wait for, so that memory works meanwhile. Where results of
+// many blocks are added, they add to sums in global memory, which a later phase sets back to zero.
+// Every block keeps the whole residual stream. The router is linear in it: its logits are added up
+// by whoever has a part of the stream, so routing needs no phase.
+#include "kda.cuh"
+#include "machine.cuh"
+#include "mla.cuh"
+#include "products.cuh"
+
+constexpr int MOST_TILES = 8;  // that one block has pieces of, in phase o
+
+struct Shared {
+    union {
+        Ring ring;
+        Attend attend;  // while no stream runs
+    };
+    union {
+        Delta delta;
+        Absorb absorb;
+        Join join;
+        float normed[MOST_TILES][TILE];
+    };
+    Vector vector;
+    Reduced reduced;
+    float stream[MOST_HIDDEN];
+    float partial[WARPS];
+    float beta[MOST_HEADS];
+    float share[MOST_ACTIVE + 1];
+    int chosen[MOST_ACTIVE];
+
+    __device__ Shared() {}
+};
+
+#ifdef __CUDACC__
+static_assert(sizeof(Shared) <= 232448, "shared memory of an SM");
+#endif
+
+__device__ __forceinline__ float block_sum(Shared &s, float value) {
+    value = warp_sum(value);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) s.partial[threadIdx.x / 32] = value;
+    __syncthreads();
+    float sum = 0;
+#pragma unroll
+    for (int n = 0; n < WARPS; n++) sum += s.partial[n];
+    return sum;
+}
+
+// Adds what a phase has summed to the stream; 1 / rms of it.
+__device__ __forceinline__ float residual(Shared &s, const Sizes &z, const float *sums) {
+    float squares = 0;
+#pragma unroll
+    for (int n = 0; n < EACH; n++) {
+        const int e = threadIdx.x + n * THREADS;
+        if (e >= z.hidden) continue;
+        const float value = s.stream[e] + (sums ? __ldcg(sums + e) : 0.0f);
+        s.stream[e] = value;
+        squares += value * value;
+    }
+    return rsqrtf(block_sum(s, squares) / z.hidden + EPS);
+}
+
+// sum over the stream of itself times the norm's weight times a row of the router, or of beta
+__device__ __forceinline__ float along(Shared &s, const Sizes &z, const bf16 *norm, const bf16 *row) {
+    float sum = 0;
+#pragma unroll
+    for (int n = 0; n < EACH; n++) {
+        const int e = threadIdx.x + n * THREADS;
+        if (e < z.hidden) sum += s.stream[e] * wide(norm[e]) * wide(row[e]);
+    }
+    return block_sum(s, sum);
+}
+
+// Beta of the heads whose slices of S are this block's items.
+__device__ __forceinline__ void betas(Shared &s, const Work &w, int layer, float scale) {
+    const Sizes &z = w.sizes;
+    const int slices = z.dim / SLICE;
+    for (int item = blockIdx.x; item < z.kda_heads * slices; item += gridDim.x) {
+        const bf16 *row = w.layers[layer].beta + (long)(item / slices) * z.hidden;
+        const float sum = along(s, z, w.layers[layer].attn_norm, row);
+        if (threadIdx.x == 0) s.beta[item / gridDim.x] = sigmoid(sum * scale);
+    }
+    __syncthreads();
+}
+
+// What the stream before attention adds to the router's logits.
+__device__ __forceinline__ void old_logits(Shared &s, const Work &w, int layer, const Sums &sums) {
+    const Sizes &z = w.sizes;
+    for (int e = blockIdx.x; e < z.experts; e += gridDim.x) {
+        const bf16 *row = w.layers[layer].router + (long)e * z.hidden;
+        const float sum = along(s, z, w.layers[layer].moe_norm, row);
+        if (threadIdx.x == 0) add(sums.logits + e, sum);
+    }
+}
+
+// What this block's share of o adds to them: `s.normed` holds its tiles, from the first one on.
+__device__ __forceinline__ void new_logits(Shared &s, const Work &w, int layer, const Sums &sums,
+                                           const Job &job) {
+    const Sizes &z = w.sizes;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    __syncthreads();
+    if (job.first == job.last) return;
+    const int first = job.first / job.chunks, last = (job.last - 1) / job.chunks;
+    for (int e = warp; e < z.experts; e += WARPS) {
+        float sum = 0;
+        for (int tile = first; tile <= last; tile++)
+            for (int n = lane; n < TILE; n += 32) {
+                const int column = tile * TILE + n;
+                if (column < z.hidden)
+                    sum += s.normed[tile - first][n] *
+                           wide(w.layers[layer].router[(long)e * z.hidden + column]);
+            }
+        sum = warp_sum(sum);
+        if (lane == 0) add(sums.logits + e, sum);
+    }
+}
+
+__device__ __forceinline__ void ask_for_router(const Work &w, int layer, const Job &job) {
+    const Sizes &z = w.sizes;
+    if (job.first == job.last) return;
+    const int first = job.first / job.chunks, last = (job.last - 1) / job.chunks;
+    const int lines = (last - first + 1) * 2;  // of 64 columns
+    for (int i = threadIdx.x; i < z.experts * lines; i += THREADS) {
+        const int column = first * TILE + i % lines * 64;
+        if (column < z.hidden) ask_into_l2(w.layers[layer].router + (long)(i / lines) * z.hidden + column);
+    }
+}
+
+// The experts of the largest logits, ties by the lower number: `s.chosen`. By the first warp.
+__device__ __forceinline__ void choose(Shared &s, const Sizes &z, const float *logits) {
+    const int lane = threadIdx.x % 32;
+    if (threadIdx.x >= 32) return;
+    float own[2];
+    for (int n = 0; n < 2; n++) own[n] = lane + 32 * n < z.experts ? __ldcg(logits + lane + 32 * n) : -INFINITY;
+    for (int i = 0; i < z.active; i++) {
+        const float most = warp_most(fmaxf(own[0], own[1]));
+        float number = own[0] == most ? lane : own[1] == most ? lane + 32 : MOST_EXPERTS;
+        number = -warp_most(-number);
+        if (lane == (int)number % 32) own[(int)number / 32] = -INFINITY;
+        if (lane == 0) {
+            s.chosen[i] = (int)number;
+            s.share[i] = most;
+        }
+    }
+}
+
+// From logits to the factors of the experts' outputs, the shared one last.
+__device__ __forceinline__ void weigh_experts(Shared &s, const Sizes &z, float scale) {
+    if (threadIdx.x == 0) {
+        float sum = 0, most = s.share[0];
+        for (int i = 0; i < z.active; i++) sum += s.share[i] = expf((s.share[i] - most) * scale);
+        for (int i = 0; i < z.active; i++) s.share[i] *= z.scaling / sum;
+        s.share[z.active] = 1;
+    }
+    __syncthreads();
+}
+
+// Floats to zero, an equal share for each block.
+__device__ __forceinline__ void clear(float *from, int n) {
+    for (int i = blockIdx.x * THREADS + threadIdx.x; i < n; i += gridDim.x * THREADS) from[i] = 0;
+}
+
+__global__ void __launch_bounds__(THREADS, 1) decode_step(const __grid_constant__ Work w) {
+    SHARED_MEMORY(memory);
+    Shared &s = *(Shared *)memory;
+    const Sizes &z = w.sizes;
+    Meeting all{w.counters, 0};
+    Stream stream;
+
+    stream.start(s.ring, Job(PROJECT, z, z.is_mla[0]), w.layers[0], z, z.is_mla[0], s.chosen);
+    if (!z.is_mla[0]) ask_for_state(w, 0);
+    for (int e = threadIdx.x; e < z.hidden; e += THREADS) s.stream[e] = wide(w.hidden[e]);
+    __syncthreads();
+
+    for (int layer = 0; layer < LAYERS; layer++) {
+        const Layer &own = w.layers[layer];
+        const bool is_mla = z.is_mla[layer];
+        const Sums sums = sums_at(w, layer);
+
+        // project
+        const Job project(PROJECT, z, is_mla);
+        float scale = residual(s, z, layer ? sums_at(w, layer - 1).down : nullptr);
+        prepare(s.vector, project, [&](int k) { return s.stream[k] * scale * wide(own.attn_norm[k]); });
+        run(stream, s.ring, s.vector, s.reduced, project, own, z, is_mla, s.chosen);
+        reduce(s.reduced, project, z, is_mla, sums, [](int, int, float) {});
+        all.arrive();
+
+        const Job out(OUT, z, is_mla);
+        if (is_mla) {
+            if (blockIdx.x < splits_of(z)) ask_for_rows(w, layer, blockIdx.x, s.attend);
+            old_logits(s, w, layer, sums);
+            all.wait();
+            absorb(w, sums, layer, s.absorb);
+            all.arrive();
+            all.wait();
+            attend(w, layer, s.attend);
+            all.arrive();
+            stream.start(s.ring, out, own, z, is_mla, s.chosen);
+            all.wait();
+            join(w, sums, layer, s.join);
+        } else {
+            stream.start(s.ring, out, own, z, is_mla, s.chosen);
+            betas(s, w, layer, scale);
+            all.wait();
+            delta_rule(w, sums, layer, s.beta, s.delta);
+        }
+        all.arrive();
+        ask_for_router(w, layer, out);
+        if (!is_mla) old_logits(s, w, layer, sums);
+        if (layer) clear(sums_at(w, layer - 1).projected, sums_of(z));
+        all.wait();
+
+        // o
+        prepare(s.vector, out, [&](int k) { return __ldcg(sums.attended + k); });
+        run(stream, s.ring, s.vector, s.reduced, out, own, z, is_mla, s.chosen);
+        reduce(s.reduced, out, z, is_mla, sums, [&](int tile, int column, float sum) {
+            const int e = (out.first / out.chunks + tile) * TILE + column;
+            s.normed[tile][column] = e < z.hidden ? sum * wide(own.moe_norm[e]) : 0.0f;
+        });
+        new_logits(s, w, layer, sums, out);
+        all.arrive();
+        all.wait();
+
+        // gate and up
+        const Job up(UP, z, is_mla), down(DOWN, z, is_mla);
+        choose(s, z, sums.logits);
+        __syncthreads();
+        stream.start(s.ring, up, own, z, is_mla, s.chosen);
+        scale = residual(s, z, sums.h);
+        weigh_experts(s, z, scale);
+        prepare(s.vector, up, [&](int k) { return s.stream[k] * scale * wide(own.moe_norm[k]); });
+        run(stream, s.ring, s.vector, s.reduced, up, own, z, is_mla, s.chosen);
+        reduce(s.reduced, up, z, is_mla, sums, [](int, int, float) {});
+        all.arrive();
+        stream.start(s.ring, down, own, z, is_mla, s.chosen);
+        all.wait();
+
+        // down
+        prepare(s.vector, down, [&](int k) {
+            const float *gate = sums.up + (long)(k / z.inter) * 2 * z.inter + k % z.inter;
+            return silu(__ldcg(gate)) * __ldcg(gate + z.inter) * s.share[k / z.inter];
+        });
+        run(stream, s.ring, s.vector, s.reduced, down, own, z, is_mla, s.chosen);
+        reduce(s.reduced, down, z, is_mla, sums, [](int, int, float) {});
+        all.arrive();
+        if (layer + 1 < LAYERS) {
+            const bool then_mla = z.is_mla[layer + 1];
+            stream.start(s.ring, Job(PROJECT, z, then_mla), w.layers[layer + 1], z, then_mla, s.chosen);
+            if (!then_mla) ask_for_state(w, layer + 1);
+        }
+        all.wait();
+    }
+    const Sums last = sums_at(w, LAYERS - 1);
+    if (blockIdx.x == 0)
+        for (int e = threadIdx.x; e < z.hidden; e += THREADS) {
+            w.out[e] = narrow(s.stream[e] + __ldcg(last.down + e));
+            last.down[e] = 0;
+        }
+    clear(last.projected, sums_of(z) - z.hidden);
+    all.leave();
+}
+
+// --- the launch -------------------------------------------------------------------------------------
+
+// What of the sizes the kernel cannot do, on `blocks` blocks; nothing when it can.
+static const char *refused(const Sizes &z, int blocks) {
+    if (z.hidden > MOST_HIDDEN || z.hidden % GROUP) return "hidden";
+    if (z.dim > MOST_DIM || z.dim % SLICE || z.kda_heads > MOST_HEADS) return "KDA heads";
+    if (z.kda_heads * z.dim % GROUP || z.mla_heads * z.v_dim % GROUP) return "width of attention";
+    if (z.latent > 512 || z.latent % GROUP || z.latent + z.rope > MOST_LATENT || z.rope % 8) return "latent";
+    if (z.mla_heads > MOST_HEADS || z.nope > MOST_DIM || z.v_dim > MOST_DIM) return "MLA heads";
+    if (z.nope % 8 || z.v_dim % 8) return "sizes of MLA heads";
+    if (z.experts > MOST_EXPERTS || z.active > MOST_ACTIVE || z.inter % GROUP) return "experts";
+    if (blocks > 512) return "blocks";
+    const int tiles[4] = {4 * ((z.kda_heads * z.dim + TILE - 1) / TILE), z.hidden / TILE,
+                          (z.active + 1) * 2 * (z.inter / TILE), z.hidden / TILE};
+    const int wide_ = z.kda_heads * z.dim > z.mla_heads * z.v_dim ? z.kda_heads * z.dim : z.mla_heads * z.v_dim;
+    const int chunks[4] = {z.hidden / CHUNK, wide_ / CHUNK, z.hidden / CHUNK,
+                           (z.active + 1) * (z.inter / CHUNK)};
+    for (int n = 0; n < 4; n++) {
+        const int most = (tiles[n] * chunks[n] + blocks - 1) / blocks;
+        if (most > MOST_PIECES || most / WARPS + 1 > chunks[n] + 1) return "products on so few blocks";
+    }
+    return "";
+}
+
+struct Scratch {
+    long sums, q_latent, parts, stats, counters, floats;  // where each begins
+};
+static Scratch scratch_of(const Sizes &z, int blocks) {
+    Scratch s;
+    s.counters = 0;
+    s.sums = 32;
+    s.q_latent = s.sums + (long)LAYERS * sums_of(z);
+    s.parts = s.q_latent + (long)z.mla_heads * (z.latent + z.rope);
+    s.parts = (s.parts + 31) / 32 * 32;
+    s.stats = s.parts + (long)blocks * MOST_HEADS * z.latent;
+    s.floats = s.stats + (long)blocks * MOST_HEADS * 2;
+    return s;
+}
+static void place_scratch(Work &w, float *scratch, int blocks) {
+    const Scratch at = scratch_of(w.sizes, blocks);
+    w.counters = (unsigned *)(scratch + at.counters);
+    w.sums = scratch + at.sums;
+    w.q_latent = scratch + at.q_latent;
+    w.parts = scratch + at.parts;
+    w.stats = scratch + at.stats;
+}
+
+// What stays the same from call to call, of the addresses in the order of `Layer`.
+static void fill(Work &w, const long long *sizes, const unsigned long long *layers, float scaling) {
+    Sizes &z = w.sizes;
+    int *const to[] = {&z.hidden, &z.kda_heads, &z.dim, &z.mla_heads, &z.latent, &z.nope,
+                       &z.rope, &z.v_dim, &z.experts, &z.active, &z.inter};
+    for (int *one : to) *one = (int)*sizes++;
+    for (int n = 0; n < LAYERS; n++) {
+        z.is_mla[n] = (int)*sizes++;
+        w.layers[n] = *(const Layer *)(layers + n * (sizeof(Layer) / 8));
+    }
+    z.scaling = scaling;
+}
+// What a call brings: hidden, out, then of each layer the addresses of `State`.
+static void bring(Work &w, const unsigned long long *at, int ctx) {
+    w.hidden = (const bf16 *)at[0];
+    w.out = (bf16 *)at[1];
+    for (int n = 0; n < LAYERS; n++) w.states[n] = *(const State *)(at + 2 + n * (sizeof(State) / 8));
+    w.sizes.ctx = ctx;
+}
+
+#ifdef __CUDACC__
+#include <mutex>
+#include <vector>
+
+static std::mutex lock;
+static std::vector<Work> models;  // what was prepared; a number is a place in it
+static int blocks_there;
+
+// Returns what is wrong, or nothing; `floats` is the scratch that a model needs, zeroed.
+extern "C" const char *blocks_and_scratch(const long long *sizes, int *blocks, long long *floats) {
+    int device = 0;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error == cudaSuccess)
+        error = cudaDeviceGetAttribute(blocks, cudaDevAttrMultiProcessorCount, device);
+    if (error == cudaSuccess)
+        error = cudaFuncSetAttribute(decode_step, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     (int)sizeof(Shared));
+    if (error != cudaSuccess) return cudaGetErrorString(error);
+    Work w = {};
+    std::vector<unsigned long long> none(LAYERS * (sizeof(Layer) / 8));
+    fill(w, sizes, none.data(), 1);
+    blocks_there = *blocks;
+    *floats = scratch_of(w.sizes, *blocks).floats;
+    return refused(w.sizes, *blocks);
+}
+
+// Keeps a model under `number`, or under a new number for a negative one; returns it.
+extern "C" int prepare_model(int number, const long long *sizes, const unsigned long long *layers,
+                             float scaling, float *scratch, const double *rates) {
+    std::lock_guard<std::mutex> held(lock);
+    if (number < 0) {
+        number = (int)models.size();
+        models.emplace_back();
+    }
+    Work &w = models[number];
+    fill(w, sizes, layers, scaling);
+    place_scratch(w, scratch, blocks_there);
+    w.rates = rates;
+    return number;
+}
+
+extern "C" const char *decode(int number, const unsigned long long *at, int ctx, void *stream) {
+    Work w = models[number];
+    bring(w, at, ctx);
+    void *arguments[] = {&w};
+    const cudaError_t error =
+        cudaLaunchCooperativeKernel(decode_step, dim3(blocks_there), dim3(THREADS), arguments,
+                                    sizeof(Shared), (cudaStream_t)stream);
+    return error == cudaSuccess ? "" : cudaGetErrorString(error);
+}
+#endif

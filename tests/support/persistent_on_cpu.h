@@ -29,6 +29,9 @@
 struct uint4 {
     unsigned x, y, z, w;
 };
+struct uint2 {
+    unsigned x, y;
+};
 struct float4 {
     float x, y, z, w;
 };

@@ -15,7 +15,7 @@
 #include "mla.cuh"
 #include "products.cuh"
 
-constexpr int MOST_TILES = 8;  // that one block has pieces of, in phase o
+constexpr int EXPERTS_EACH = (MOST_EXPERTS + WARPS - 1) / WARPS;  // rows of the router, a warp
 
 struct Shared {
     union {
@@ -26,17 +26,24 @@ struct Shared {
         Delta delta;
         Absorb absorb;
         Join join;
-        float normed[MOST_TILES][TILE];
+        alignas(16) float normed[TILE];
     };
     Vector vector;
     Reduced reduced;
-    float stream[MOST_HIDDEN];
+    alignas(16) float stream[MOST_HIDDEN];
+    alignas(16) float weighted[MOST_HIDDEN];    // the stream times the weight of a norm
+    bf16 attn_norm[MOST_HIDDEN], moe_norm[MOST_HIDDEN];
     float partial[WARPS];
+    float logits[MOST_EXPERTS];
     float beta[MOST_HEADS];
     float share[MOST_ACTIVE + 1];
     int chosen[MOST_ACTIVE];
 
     __device__ Shared() {}
+    __device__ __forceinline__ float2 scaled(int k, float by) const {
+        const float2 x = *(const float2 *)&weighted[k];
+        return float2{x.x * by, x.y * by};
+    }
 };
 
 #ifdef __CUDACC__
@@ -54,15 +61,29 @@ __device__ __forceinline__ float block_sum(Shared &s, float value) {
     return sum;
 }
 
-// Adds what a phase has summed to the stream; 1 / rms of it.
-__device__ __forceinline__ float residual(Shared &s, const Sizes &z, const float *sums) {
-    float squares = 0;
+// The norms' weights of a layer.
+__device__ __forceinline__ void load_norms(Shared &s, const Sizes &z, const Layer &w) {
+    for (int e = threadIdx.x; e < z.hidden; e += THREADS) {
+        s.attn_norm[e] = w.attn_norm[e];
+        s.moe_norm[e] = w.moe_norm[e];
+    }
+}
+
+// Adds what a phase has summed to the stream; 1 / rms of it. Also `s.weighted`.
+__device__ __forceinline__ float residual(Shared &s, const Sizes &z, const float *sums, const bf16 *norm) {
+    float squares = 0, more[EACH];
+#pragma unroll
+    for (int n = 0; n < EACH; n++) {
+        const int e = threadIdx.x + n * THREADS;
+        more[n] = sums && e < z.hidden ? __ldcg(sums + e) : 0.0f;
+    }
 #pragma unroll
     for (int n = 0; n < EACH; n++) {
         const int e = threadIdx.x + n * THREADS;
         if (e >= z.hidden) continue;
-        const float value = s.stream[e] + (sums ? __ldcg(sums + e) : 0.0f);
+        const float value = s.stream[e] + more[n];
         s.stream[e] = value;
+        s.weighted[e] = value * wide(norm[e]);
         squares += value * value;
     }
     return rsqrtf(block_sum(s, squares) / z.hidden + EPS);
@@ -85,7 +106,7 @@ __device__ __forceinline__ void betas(Shared &s, const Work &w, int layer, float
     const int slices = z.dim / SLICE;
     for (int item = blockIdx.x; item < z.kda_heads * slices; item += gridDim.x) {
         const bf16 *row = w.layers[layer].beta + (long)(item / slices) * z.hidden;
-        const float sum = along(s, z, w.layers[layer].attn_norm, row);
+        const float sum = along(s, z, s.attn_norm, row);
         if (threadIdx.x == 0) s.beta[item / gridDim.x] = sigmoid(sum * scale);
     }
     __syncthreads();
@@ -96,60 +117,68 @@ __device__ __forceinline__ void old_logits(Shared &s, const Work &w, int layer, 
     const Sizes &z = w.sizes;
     for (int e = blockIdx.x; e < z.experts; e += gridDim.x) {
         const bf16 *row = w.layers[layer].router + (long)e * z.hidden;
-        const float sum = along(s, z, w.layers[layer].moe_norm, row);
+        const float sum = along(s, z, s.moe_norm, row);
         if (threadIdx.x == 0) add(sums.logits + e, sum);
     }
 }
 
-// What this block's share of o adds to them: `s.normed` holds its tiles, from the first one on.
-__device__ __forceinline__ void new_logits(Shared &s, const Work &w, int layer, const Sums &sums,
-                                           const Job &job) {
+// Four columns of this block's tile of o, of each row of the router that this warp has.
+__device__ __forceinline__ void router_of(const Work &w, int layer, const Job &job,
+                                          uint2 (&rows)[EXPERTS_EACH]) {
     const Sizes &z = w.sizes;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const bf16 *from = w.layers[layer].router + job.first / job.chunks * TILE + lane * 4;
+#pragma unroll
+    for (int i = 0; i < EXPERTS_EACH; i++) {
+        const int e = warp + i * WARPS;
+        rows[i] = e < z.experts && job.first < job.last ? *(const uint2 *)(from + (long)e * z.hidden) : uint2{0, 0};
+    }
+}
+
+// What this block's share of o, which `s.normed` holds, adds to the logits.
+__device__ __forceinline__ void new_logits(Shared &s, const Sizes &z, const Sums &sums, const Job &job,
+                                           const uint2 (&rows)[EXPERTS_EACH]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     __syncthreads();
     if (job.first == job.last) return;
-    const int first = job.first / job.chunks, last = (job.last - 1) / job.chunks;
-    for (int e = warp; e < z.experts; e += WARPS) {
-        float sum = 0;
-        for (int tile = first; tile <= last; tile++)
-            for (int n = lane; n < TILE; n += 32) {
-                const int column = tile * TILE + n;
-                if (column < z.hidden)
-                    sum += s.normed[tile - first][n] *
-                           wide(w.layers[layer].router[(long)e * z.hidden + column]);
-            }
-        sum = warp_sum(sum);
-        if (lane == 0) add(sums.logits + e, sum);
+    const float4 x = *(const float4 *)&s.normed[lane * 4];
+#pragma unroll
+    for (int i = 0; i < EXPERTS_EACH; i++) {
+        const int e = warp + i * WARPS;
+        const float sum = warp_sum(low(rows[i].x) * x.x + high(rows[i].x) * x.y + low(rows[i].y) * x.z +
+                                   high(rows[i].y) * x.w);
+        if (lane == 0 && e < z.experts) add(sums.logits + e, sum);
     }
 }
 
+// Asks for what `router_of` will read.
 __device__ __forceinline__ void ask_for_router(const Work &w, int layer, const Job &job) {
     const Sizes &z = w.sizes;
+    const bf16 *from = w.layers[layer].router + job.first / job.chunks * TILE;
     if (job.first == job.last) return;
-    const int first = job.first / job.chunks, last = (job.last - 1) / job.chunks;
-    const int lines = (last - first + 1) * 2;  // of 64 columns
-    for (int i = threadIdx.x; i < z.experts * lines; i += THREADS) {
-        const int column = first * TILE + i % lines * 64;
-        if (column < z.hidden) ask_into_l2(w.layers[layer].router + (long)(i / lines) * z.hidden + column);
-    }
+    for (int i = threadIdx.x; i < 2 * z.experts; i += THREADS)
+        ask_into_l2(from + (long)(i / 2) * z.hidden + i % 2 * 64);
 }
 
-// The experts of the largest logits, ties by the lower number: `s.chosen`. By the first warp.
+// The experts of the largest logits, ties by the lower number: `s.chosen`, their logits in `s.share`.
 __device__ __forceinline__ void choose(Shared &s, const Sizes &z, const float *logits) {
-    const int lane = threadIdx.x % 32;
-    if (threadIdx.x >= 32) return;
-    float own[2];
-    for (int n = 0; n < 2; n++) own[n] = lane + 32 * n < z.experts ? __ldcg(logits + lane + 32 * n) : -INFINITY;
-    for (int i = 0; i < z.active; i++) {
-        const float most = warp_most(fmaxf(own[0], own[1]));
-        float number = own[0] == most ? lane : own[1] == most ? lane + 32 : MOST_EXPERTS;
-        number = -warp_most(-number);
-        if (lane == (int)number % 32) own[(int)number / 32] = -INFINITY;
-        if (lane == 0) {
-            s.chosen[i] = (int)number;
-            s.share[i] = most;
+    const int own = threadIdx.x;
+    if (own < MOST_EXPERTS) s.logits[own] = own < z.experts ? __ldcg(logits + own) : -INFINITY;
+    __syncthreads();
+    if (own < z.experts) {
+        const float mine = s.logits[own];
+        int rank = 0;
+#pragma unroll 16
+        for (int e = 0; e < MOST_EXPERTS; e++) {
+            const float other = s.logits[e];
+            rank += other > mine || (other == mine && e < own);
+        }
+        if (rank < z.active) {
+            s.chosen[rank] = own;
+            s.share[rank] = mine;
         }
     }
+    __syncthreads();
 }
 
 // From logits to the factors of the experts' outputs, the shared one last.
@@ -177,6 +206,8 @@ __global__ void __launch_bounds__(THREADS, 1) decode_step(const __grid_constant_
 
     stream.start(s.ring, Job(PROJECT, z, z.is_mla[0]), w.layers[0], z, z.is_mla[0], s.chosen);
     if (!z.is_mla[0]) ask_for_state(w, 0);
+    else ask_for_latent(w, 0);
+    load_norms(s, z, w.layers[0]);
     for (int e = threadIdx.x; e < z.hidden; e += THREADS) s.stream[e] = wide(w.hidden[e]);
     __syncthreads();
 
@@ -187,8 +218,8 @@ __global__ void __launch_bounds__(THREADS, 1) decode_step(const __grid_constant_
 
         // project
         const Job project(PROJECT, z, is_mla);
-        float scale = residual(s, z, layer ? sums_at(w, layer - 1).down : nullptr);
-        prepare(s.vector, project, [&](int k) { return s.stream[k] * scale * wide(own.attn_norm[k]); });
+        float scale = residual(s, z, layer ? sums_at(w, layer - 1).down : nullptr, s.attn_norm);
+        prepare(s.vector, project, [&](int k) { return s.scaled(k, scale); });
         run(stream, s.ring, s.vector, s.reduced, project, own, z, is_mla, s.chosen);
         reduce(s.reduced, project, z, is_mla, sums, [](int, int, float) {});
         all.arrive();
@@ -219,24 +250,24 @@ __global__ void __launch_bounds__(THREADS, 1) decode_step(const __grid_constant_
         all.wait();
 
         // o
-        prepare(s.vector, out, [&](int k) { return __ldcg(sums.attended + k); });
+        prepare(s.vector, out, [&](int k) { return __ldcg((const float2 *)(sums.attended + k)); });
         run(stream, s.ring, s.vector, s.reduced, out, own, z, is_mla, s.chosen);
-        reduce(s.reduced, out, z, is_mla, sums, [&](int tile, int column, float sum) {
-            const int e = (out.first / out.chunks + tile) * TILE + column;
-            s.normed[tile][column] = e < z.hidden ? sum * wide(own.moe_norm[e]) : 0.0f;
+        uint2 router[EXPERTS_EACH];
+        router_of(w, layer, out, router);
+        reduce(s.reduced, out, z, is_mla, sums, [&](int, int column, float sum) {
+            s.normed[column] = sum * wide(s.moe_norm[out.first / out.chunks * TILE + column]);
         });
-        new_logits(s, w, layer, sums, out);
+        new_logits(s, z, sums, out, router);
         all.arrive();
         all.wait();
 
         // gate and up
         const Job up(UP, z, is_mla), down(DOWN, z, is_mla);
         choose(s, z, sums.logits);
-        __syncthreads();
         stream.start(s.ring, up, own, z, is_mla, s.chosen);
-        scale = residual(s, z, sums.h);
+        scale = residual(s, z, sums.h, s.moe_norm);
         weigh_experts(s, z, scale);
-        prepare(s.vector, up, [&](int k) { return s.stream[k] * scale * wide(own.moe_norm[k]); });
+        prepare(s.vector, up, [&](int k) { return s.scaled(k, scale); });
         run(stream, s.ring, s.vector, s.reduced, up, own, z, is_mla, s.chosen);
         reduce(s.reduced, up, z, is_mla, sums, [](int, int, float) {});
         all.arrive();
@@ -245,8 +276,10 @@ __global__ void __launch_bounds__(THREADS, 1) decode_step(const __grid_constant_
 
         // down
         prepare(s.vector, down, [&](int k) {
-            const float *gate = sums.up + (long)(k / z.inter) * 2 * z.inter + k % z.inter;
-            return silu(__ldcg(gate)) * __ldcg(gate + z.inter) * s.share[k / z.inter];
+            const float *at = sums.up + (long)(k / z.inter) * 2 * z.inter + k % z.inter;
+            const float2 gate = __ldcg((const float2 *)at), up = __ldcg((const float2 *)(at + z.inter));
+            const float share = s.share[k / z.inter];
+            return float2{silu(gate.x) * up.x * share, silu(gate.y) * up.y * share};
         });
         run(stream, s.ring, s.vector, s.reduced, down, own, z, is_mla, s.chosen);
         reduce(s.reduced, down, z, is_mla, sums, [](int, int, float) {});
@@ -254,7 +287,9 @@ __global__ void __launch_bounds__(THREADS, 1) decode_step(const __grid_constant_
         if (layer + 1 < LAYERS) {
             const bool then_mla = z.is_mla[layer + 1];
             stream.start(s.ring, Job(PROJECT, z, then_mla), w.layers[layer + 1], z, then_mla, s.chosen);
-            if (!then_mla) ask_for_state(w, layer + 1);
+            if (then_mla) ask_for_latent(w, layer + 1);
+            else ask_for_state(w, layer + 1);
+            load_norms(s, z, w.layers[layer + 1]);
         }
         all.wait();
     }
@@ -279,7 +314,7 @@ static const char *refused(const Sizes &z, int blocks) {
     if (z.mla_heads > MOST_HEADS || z.nope > MOST_DIM || z.v_dim > MOST_DIM) return "MLA heads";
     if (z.nope % 8 || z.v_dim % 8) return "sizes of MLA heads";
     if (z.experts > MOST_EXPERTS || z.active > MOST_ACTIVE || z.inter % GROUP) return "experts";
-    if (blocks > 512) return "blocks";
+    if (blocks > 512 || blocks < z.hidden / TILE) return "blocks";
     const int tiles[4] = {4 * ((z.kda_heads * z.dim + TILE - 1) / TILE), z.hidden / TILE,
                           (z.active + 1) * 2 * (z.inter / TILE), z.hidden / TILE};
     const int wide_ = z.kda_heads * z.dim > z.mla_heads * z.v_dim ? z.kda_heads * z.dim : z.mla_heads * z.v_dim;
@@ -300,8 +335,8 @@ static Scratch scratch_of(const Sizes &z, int blocks) {
     s.counters = 0;
     s.sums = 32;
     s.q_latent = s.sums + (long)LAYERS * sums_of(z);
-    s.parts = s.q_latent + (long)z.mla_heads * (z.latent + z.rope);
-    s.parts = (s.parts + 31) / 32 * 32;
+    s.q_latent = (s.q_latent + 31) / 32 * 32;
+    s.parts = s.q_latent + MOST_HEADS * STRIDE / 2;
     s.stats = s.parts + (long)blocks * MOST_HEADS * z.latent;
     s.floats = s.stats + (long)blocks * MOST_HEADS * 2;
     return s;
@@ -310,7 +345,7 @@ static void place_scratch(Work &w, float *scratch, int blocks) {
     const Scratch at = scratch_of(w.sizes, blocks);
     w.counters = (unsigned *)(scratch + at.counters);
     w.sums = scratch + at.sums;
-    w.q_latent = scratch + at.q_latent;
+    w.q_latent = (bf16 *)(scratch + at.q_latent);
     w.parts = scratch + at.parts;
     w.stats = scratch + at.stats;
 }

@@ -42,6 +42,11 @@ __device__ __forceinline__ void ask_for_state(const Work &w, int layer) {
         const float *S = w.states[layer].S + (long)(item / slices) * z.dim * z.dim;
         for (int row = threadIdx.x; row < z.dim; row += THREADS)
             ask_into_l2(S + row * z.dim + item % slices * SLICE);
+        for (int i = threadIdx.x; i < 3 * z.dim; i += THREADS) {
+            const int which = i / z.dim, channel = item / slices * z.dim + i % z.dim;
+            ask_into_l2(w.states[layer].windows[which] + channel * 3);
+            ask_into_l2(w.layers[layer].conv + ((long)which * z.kda_heads * z.dim + channel) * 4);
+        }
     }
 }
 

@@ -150,7 +150,7 @@ struct Work {
     const double *rates;  // (rope / 2): half turns a position
     bf16 *out;
     float *sums;          // LAYERS times `sums_of` floats
-    float *q_latent;      // (mla_heads, latent + rope)
+    bf16 *q_latent;       // (MOST_HEADS, STRIDE); zeros where there is no head and no column
     float *parts;         // (blocks, MOST_HEADS, latent)
     float *stats;         // (blocks, MOST_HEADS, 2): largest score and sum of each part
     unsigned *counters;   // meetings, then blocks that have left

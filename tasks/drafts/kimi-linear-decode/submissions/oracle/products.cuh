@@ -64,12 +64,20 @@ struct Job {
         if (kind == OUT) chunks = (is_mla ? z.mla_heads * z.v_dim : z.kda_heads * z.dim) / CHUNK;
         if (kind == UP) tiles = (z.active + 1) * 2 * pieces(z.inter, TILE);
         if (kind == DOWN) chunks = (z.active + 1) * (z.inter / CHUNK);
-        const long all = (long)tiles * chunks, warp = threadIdx.x / 32;
-        first = (int)(all * blockIdx.x / gridDim.x);
-        last = (int)(all * (blockIdx.x + 1) / gridDim.x);
-        begin = first + (int)((last - first) * warp / WARPS);
-        end = first + (int)((last - first) * (warp + 1) / WARPS);
+        const int all = tiles * chunks, warp = threadIdx.x / 32;
+        first = share(all, blockIdx.x, gridDim.x);
+        last = share(all, blockIdx.x + 1, gridDim.x);
+        if (kind == OUT) {  // pieces of one tile only
+            const int each = gridDim.x / tiles, tile = least(blockIdx.x / each, tiles - 1);
+            const int place = least(blockIdx.x - tile * each, each);
+            first = tile * chunks + share(chunks, place, each);
+            last = tile * chunks + share(chunks, least(place + 1, each), each);
+        }
+        begin = first + share(last - first, warp, WARPS);
+        end = first + share(last - first, warp + 1, WARPS);
     }
+    // Where the n-th of `of` equal shares begins.
+    static __device__ int share(int all, int n, int of) { return (int)((long)all * n / of); }
 };
 
 __device__ __forceinline__ Source source(const Job &job, const Layer &w, const Sizes &z, bool is_mla,
@@ -264,24 +272,30 @@ __device__ __forceinline__ void reduce(const Reduced &reduced, const Job &job, c
     }
 }
 
-// The vector of a job, piece after piece: `value(k)`, k a row of the tile's matrices.
-template <typename Value>
-__device__ __forceinline__ void prepare(Vector &vector, const Job &job, Value value) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    for (int at = job.first + warp; at < job.last; at += WARPS) {
-        const int k = at % job.chunks * CHUNK + 2 * lane, m = lane % 8;
-        bf16 *to = (bf16 *)vector.x[at - job.first][lane / 8];
-        float sum = 0;
+// The vector of a job, piece after piece: `values(k)`, rows k and k + 1 of the tile's matrices.
+template <typename Values>
+__device__ __forceinline__ void prepare(Vector &vector, const Job &job, Values values) {
+    constexpr int MOST = (MOST_PIECES + WARPS - 1) / WARPS;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, m = lane % 8;
+    float2 x[MOST];
 #pragma unroll
-        for (int odd = 0; odd < 2; odd++) {
-            const float x = value(k + odd);
-            const bf16 first = narrow(x), second = narrow(x - wide(first));
-            to[(m % 4 * 2 + odd) * 2 + m / 4] = first;
-            to[16 + (m % 4 * 2 + odd) * 2 + m / 4] = second;
-            sum += wide(first) + wide(second);
-        }
-        sum = warp_sum(sum);
-        if (lane == 0) vector.sum[at - job.first] = sum;
+    for (int n = 0; n < MOST; n++) {
+        const int at = job.first + warp + n * WARPS;
+        if (at < job.last) x[n] = values(at % job.chunks * CHUNK + 2 * lane);
+    }
+#pragma unroll
+    for (int n = 0; n < MOST; n++) {
+        const int at = warp + n * WARPS;
+        if (job.first + at >= job.last) continue;
+        bf16 *to = (bf16 *)vector.x[at][lane / 8] + m % 4 * 4 + m / 4;
+        const bf16 even = narrow(x[n].x), odd = narrow(x[n].y);
+        const bf16 even_rest = narrow(x[n].x - wide(even)), odd_rest = narrow(x[n].y - wide(odd));
+        to[0] = even;
+        to[2] = odd;
+        to[16] = even_rest;
+        to[18] = odd_rest;
+        const float sum = warp_sum(wide(even) + wide(even_rest) + wide(odd) + wide(odd_rest));
+        if (lane == 0) vector.sum[at] = sum;
     }
     __syncthreads();
 }

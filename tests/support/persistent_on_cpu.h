@@ -21,6 +21,7 @@
 
 #define __global__
 #define ON_BOTH inline
+#define NOT_INLINE inline
 #define __device__
 #define __forceinline__ inline
 #define __launch_bounds__(...)

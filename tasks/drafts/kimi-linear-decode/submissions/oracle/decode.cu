@@ -10,45 +10,7 @@
 // many blocks are added, they add to sums in global memory, which a later phase sets back to zero.
 // Every block keeps the whole residual stream. The router is linear in it: its logits are added up
 // by whoever has a part of the stream, so routing needs no phase.
-#include "kda.cuh"
-#include "machine.cuh"
-#include "mla.cuh"
 #include "products.cuh"
-
-constexpr int EXPERTS_EACH = (MOST_EXPERTS + WARPS - 1) / WARPS;  // rows of the router, a warp
-
-struct Shared {
-    union {
-        Ring ring;
-        Attend attend;  // while no stream runs
-    };
-    union {
-        Delta delta;
-        Absorb absorb;
-        Join join;
-        alignas(16) float normed[TILE];
-    };
-    Vector vector;
-    Reduced reduced;
-    alignas(16) float stream[MOST_HIDDEN];
-    alignas(16) float weighted[MOST_HIDDEN];    // the stream times the weight of a norm
-    bf16 attn_norm[MOST_HIDDEN], moe_norm[MOST_HIDDEN];
-    float partial[WARPS];
-    float logits[MOST_EXPERTS];
-    float beta[MOST_HEADS];
-    float share[MOST_ACTIVE + 1];
-    int chosen[MOST_ACTIVE];
-
-    __device__ Shared() {}
-    __device__ __forceinline__ float2 scaled(int k, float by) const {
-        const float2 x = *(const float2 *)&weighted[k];
-        return float2{x.x * by, x.y * by};
-    }
-};
-
-#ifdef __CUDACC__
-static_assert(sizeof(Shared) <= 232448, "shared memory of an SM");
-#endif
 
 __device__ __forceinline__ float block_sum(Shared &s, float value) {
     value = warp_sum(value);
@@ -62,82 +24,87 @@ __device__ __forceinline__ float block_sum(Shared &s, float value) {
 }
 
 // The norms' weights of a layer.
-__device__ __forceinline__ void load_norms(Shared &s, const Sizes &z, const Layer &w) {
-    for (int e = threadIdx.x; e < z.hidden; e += THREADS) {
+__device__ __forceinline__ void load_norms(Shared &s, const Layer &w) {
+#pragma unroll
+    for (int n = 0; n < EACH; n++) {
+        const int e = threadIdx.x + n * THREADS;
+        if (e >= s.sizes.hidden) continue;
         s.attn_norm[e] = w.attn_norm[e];
         s.moe_norm[e] = w.moe_norm[e];
     }
 }
 
 // Adds what a phase has summed to the stream; 1 / rms of it. Also `s.weighted`.
-__device__ __forceinline__ float residual(Shared &s, const Sizes &z, const float *sums, const bf16 *norm) {
+__device__ NOT_INLINE float residual(const float *sums, bool is_moe) {
+    SHARED(s);
+    const int hidden = s.sizes.hidden;
+    const bf16 *norm = is_moe ? s.moe_norm : s.attn_norm;
     float squares = 0, more[EACH];
 #pragma unroll
     for (int n = 0; n < EACH; n++) {
         const int e = threadIdx.x + n * THREADS;
-        more[n] = sums && e < z.hidden ? __ldcg(sums + e) : 0.0f;
+        more[n] = sums && e < hidden ? __ldcg(sums + e) : 0.0f;
     }
 #pragma unroll
     for (int n = 0; n < EACH; n++) {
         const int e = threadIdx.x + n * THREADS;
-        if (e >= z.hidden) continue;
+        if (e >= hidden) continue;
         const float value = s.stream[e] + more[n];
         s.stream[e] = value;
         s.weighted[e] = value * wide(norm[e]);
         squares += value * value;
     }
-    return rsqrtf(block_sum(s, squares) / z.hidden + EPS);
+    return rsqrtf(block_sum(s, squares) / hidden + EPS);
 }
 
-// sum over the stream of itself times the norm's weight times a row of the router, or of beta
-__device__ __forceinline__ float along(Shared &s, const Sizes &z, const bf16 *norm, const bf16 *row) {
+// sum over the stream of itself times a norm's weight times a row of the router, or of beta
+__device__ NOT_INLINE float along(const bf16 *row, bool is_moe) {
+    SHARED(s);
+    const bf16 *norm = is_moe ? s.moe_norm : s.attn_norm;
     float sum = 0;
 #pragma unroll
     for (int n = 0; n < EACH; n++) {
         const int e = threadIdx.x + n * THREADS;
-        if (e < z.hidden) sum += s.stream[e] * wide(norm[e]) * wide(row[e]);
+        if (e < s.sizes.hidden) sum += s.stream[e] * wide(norm[e]) * wide(row[e]);
     }
     return block_sum(s, sum);
 }
 
 // Beta of the heads whose slices of S are this block's items.
-__device__ __forceinline__ void betas(Shared &s, const Work &w, int layer, float scale) {
-    const Sizes &z = w.sizes;
+__device__ __forceinline__ void betas(Shared &s, const Layer &w, float scale) {
+    const Sizes &z = s.sizes;
     const int slices = z.dim / SLICE;
     for (int item = blockIdx.x; item < z.kda_heads * slices; item += gridDim.x) {
-        const bf16 *row = w.layers[layer].beta + (long)(item / slices) * z.hidden;
-        const float sum = along(s, z, s.attn_norm, row);
+        const float sum = along(w.beta + (long)(item / slices) * z.hidden, false);
         if (threadIdx.x == 0) s.beta[item / gridDim.x] = sigmoid(sum * scale);
     }
-    __syncthreads();
 }
 
 // What the stream before attention adds to the router's logits.
-__device__ __forceinline__ void old_logits(Shared &s, const Work &w, int layer, const Sums &sums) {
-    const Sizes &z = w.sizes;
+__device__ __forceinline__ void old_logits(Shared &s, const Layer &w) {
+    const Sizes &z = s.sizes;
     for (int e = blockIdx.x; e < z.experts; e += gridDim.x) {
-        const bf16 *row = w.layers[layer].router + (long)e * z.hidden;
-        const float sum = along(s, z, s.moe_norm, row);
-        if (threadIdx.x == 0) add(sums.logits + e, sum);
+        const float sum = along(w.router + (long)e * z.hidden, true);
+        if (threadIdx.x == 0) add(s.sums.logits + e, sum);
     }
 }
 
 // Four columns of this block's tile of o, of each row of the router that this warp has.
-__device__ __forceinline__ void router_of(const Work &w, int layer, const Job &job,
+__device__ __forceinline__ void router_of(const Shared &s, const Layer &w, const Job &job,
                                           uint2 (&rows)[EXPERTS_EACH]) {
-    const Sizes &z = w.sizes;
+    const Sizes &z = s.sizes;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const bf16 *from = w.layers[layer].router + job.first / job.chunks * TILE + lane * 4;
+    const bf16 *from = w.router + job.tile(job.first) * TILE + lane * 4;
 #pragma unroll
     for (int i = 0; i < EXPERTS_EACH; i++) {
         const int e = warp + i * WARPS;
-        rows[i] = e < z.experts && job.first < job.last ? *(const uint2 *)(from + (long)e * z.hidden) : uint2{0, 0};
+        const bool is_mine = e < z.experts && job.first < job.last;
+        rows[i] = is_mine ? *(const uint2 *)(from + (long)e * z.hidden) : uint2{0, 0};
     }
 }
 
 // What this block's share of o, which `s.normed` holds, adds to the logits.
-__device__ __forceinline__ void new_logits(Shared &s, const Sizes &z, const Sums &sums, const Job &job,
-                                           const uint2 (&rows)[EXPERTS_EACH]) {
+__device__ __forceinline__ void new_logits(Shared &s, const Job &job, const uint2 (&rows)[EXPERTS_EACH]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     __syncthreads();
     if (job.first == job.last) return;
@@ -147,25 +114,25 @@ __device__ __forceinline__ void new_logits(Shared &s, const Sizes &z, const Sums
         const int e = warp + i * WARPS;
         const float sum = warp_sum(low(rows[i].x) * x.x + high(rows[i].x) * x.y + low(rows[i].y) * x.z +
                                    high(rows[i].y) * x.w);
-        if (lane == 0 && e < z.experts) add(sums.logits + e, sum);
+        if (lane == 0 && e < s.sizes.experts) add(s.sums.logits + e, sum);
     }
 }
 
 // Asks for what `router_of` will read.
-__device__ __forceinline__ void ask_for_router(const Work &w, int layer, const Job &job) {
-    const Sizes &z = w.sizes;
-    const bf16 *from = w.layers[layer].router + job.first / job.chunks * TILE;
+__device__ __forceinline__ void ask_for_router(const Shared &s, const Layer &w, const Job &job) {
     if (job.first == job.last) return;
-    for (int i = threadIdx.x; i < 2 * z.experts; i += THREADS)
-        ask_into_l2(from + (long)(i / 2) * z.hidden + i % 2 * 64);
+    const bf16 *from = w.router + job.tile(job.first) * TILE;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < 2 * s.sizes.experts; i += THREADS)
+        ask_into_l2(from + (long)(i / 2) * s.sizes.hidden + i % 2 * 64);
 }
 
 // The experts of the largest logits, ties by the lower number: `s.chosen`, their logits in `s.share`.
-__device__ __forceinline__ void choose(Shared &s, const Sizes &z, const float *logits) {
-    const int own = threadIdx.x;
-    if (own < MOST_EXPERTS) s.logits[own] = own < z.experts ? __ldcg(logits + own) : -INFINITY;
+__device__ __forceinline__ void choose(Shared &s) {
+    const int own = threadIdx.x, experts = s.sizes.experts;
+    if (own < MOST_EXPERTS) s.logits[own] = own < experts ? __ldcg(s.sums.logits + own) : -INFINITY;
     __syncthreads();
-    if (own < z.experts) {
+    if (own < experts) {
         const float mine = s.logits[own];
         int rank = 0;
 #pragma unroll 16
@@ -173,7 +140,7 @@ __device__ __forceinline__ void choose(Shared &s, const Sizes &z, const float *l
             const float other = s.logits[e];
             rank += other > mine || (other == mine && e < own);
         }
-        if (rank < z.active) {
+        if (rank < s.sizes.active) {
             s.chosen[rank] = own;
             s.share[rank] = mine;
         }
@@ -182,124 +149,114 @@ __device__ __forceinline__ void choose(Shared &s, const Sizes &z, const float *l
 }
 
 // From logits to the factors of the experts' outputs, the shared one last.
-__device__ __forceinline__ void weigh_experts(Shared &s, const Sizes &z, float scale) {
+__device__ __forceinline__ void weigh_experts(Shared &s, float scale) {
+    const int active = s.sizes.active;
     if (threadIdx.x == 0) {
         float sum = 0, most = s.share[0];
-        for (int i = 0; i < z.active; i++) sum += s.share[i] = expf((s.share[i] - most) * scale);
-        for (int i = 0; i < z.active; i++) s.share[i] *= z.scaling / sum;
-        s.share[z.active] = 1;
+        for (int i = 0; i < active; i++) sum += s.share[i] = expf((s.share[i] - most) * scale);
+        for (int i = 0; i < active; i++) s.share[i] *= s.sizes.scaling / sum;
+        s.share[active] = 1;
     }
     __syncthreads();
 }
 
 // Floats to zero, an equal share for each block.
 __device__ __forceinline__ void clear(float *from, int n) {
+#pragma unroll 1
     for (int i = blockIdx.x * THREADS + threadIdx.x; i < n; i += gridDim.x * THREADS) from[i] = 0;
 }
 
-__global__ void __launch_bounds__(THREADS, 1) decode_step(const __grid_constant__ Work w) {
-    SHARED_MEMORY(memory);
-    Shared &s = *(Shared *)memory;
-    const Sizes &z = w.sizes;
-    Meeting all{w.counters, 0};
-    Stream stream;
-
-    stream.start(s.ring, Job(PROJECT, z, z.is_mla[0]), w.layers[0], z, z.is_mla[0], s.chosen);
-    if (!z.is_mla[0]) ask_for_state(w, 0);
-    else ask_for_latent(w, 0);
-    load_norms(s, z, w.layers[0]);
-    for (int e = threadIdx.x; e < z.hidden; e += THREADS) s.stream[e] = wide(w.hidden[e]);
-    __syncthreads();
-
-    for (int layer = 0; layer < LAYERS; layer++) {
-        const Layer &own = w.layers[layer];
-        const bool is_mla = z.is_mla[layer];
-        const Sums sums = sums_at(w, layer);
-
-        // project
-        const Job project(PROJECT, z, is_mla);
-        float scale = residual(s, z, layer ? sums_at(w, layer - 1).down : nullptr, s.attn_norm);
-        prepare(s.vector, project, [&](int k) { return s.scaled(k, scale); });
-        run(stream, s.ring, s.vector, s.reduced, project, own, z, is_mla, s.chosen);
-        reduce(s.reduced, project, z, is_mla, sums, [](int, int, float) {});
-        all.arrive();
-
-        const Job out(OUT, z, is_mla);
-        if (is_mla) {
-            if (blockIdx.x < splits_of(z)) ask_for_rows(w, layer, blockIdx.x, s.attend);
-            old_logits(s, w, layer, sums);
-            all.wait();
-            absorb(w, sums, layer, s.absorb);
-            all.arrive();
-            all.wait();
-            attend(w, layer, s.attend);
-            all.arrive();
-            stream.start(s.ring, out, own, z, is_mla, s.chosen);
-            all.wait();
-            join(w, sums, layer, s.join);
-        } else {
-            stream.start(s.ring, out, own, z, is_mla, s.chosen);
-            betas(s, w, layer, scale);
-            all.wait();
-            delta_rule(w, sums, layer, s.beta, s.delta);
-        }
-        all.arrive();
-        ask_for_router(w, layer, out);
-        if (!is_mla) old_logits(s, w, layer, sums);
-        if (layer) clear(sums_at(w, layer - 1).projected, sums_of(z));
-        all.wait();
-
-        // o
-        prepare(s.vector, out, [&](int k) { return __ldcg((const float2 *)(sums.attended + k)); });
-        run(stream, s.ring, s.vector, s.reduced, out, own, z, is_mla, s.chosen);
-        uint2 router[EXPERTS_EACH];
-        router_of(w, layer, out, router);
-        reduce(s.reduced, out, z, is_mla, sums, [&](int, int column, float sum) {
-            s.normed[column] = sum * wide(s.moe_norm[out.first / out.chunks * TILE + column]);
-        });
-        new_logits(s, z, sums, out, router);
-        all.arrive();
-        all.wait();
-
-        // gate and up
-        const Job up(UP, z, is_mla), down(DOWN, z, is_mla);
-        choose(s, z, sums.logits);
-        stream.start(s.ring, up, own, z, is_mla, s.chosen);
-        scale = residual(s, z, sums.h, s.moe_norm);
-        weigh_experts(s, z, scale);
-        prepare(s.vector, up, [&](int k) { return s.scaled(k, scale); });
-        run(stream, s.ring, s.vector, s.reduced, up, own, z, is_mla, s.chosen);
-        reduce(s.reduced, up, z, is_mla, sums, [](int, int, float) {});
-        all.arrive();
-        stream.start(s.ring, down, own, z, is_mla, s.chosen);
-        all.wait();
-
-        // down
-        prepare(s.vector, down, [&](int k) {
-            const float *at = sums.up + (long)(k / z.inter) * 2 * z.inter + k % z.inter;
-            const float2 gate = __ldcg((const float2 *)at), up = __ldcg((const float2 *)(at + z.inter));
-            const float share = s.share[k / z.inter];
-            return float2{silu(gate.x) * up.x * share, silu(gate.y) * up.y * share};
-        });
-        run(stream, s.ring, s.vector, s.reduced, down, own, z, is_mla, s.chosen);
-        reduce(s.reduced, down, z, is_mla, sums, [](int, int, float) {});
-        all.arrive();
-        if (layer + 1 < LAYERS) {
-            const bool then_mla = z.is_mla[layer + 1];
-            stream.start(s.ring, Job(PROJECT, z, then_mla), w.layers[layer + 1], z, then_mla, s.chosen);
-            if (then_mla) ask_for_latent(w, layer + 1);
-            else ask_for_state(w, layer + 1);
-            load_norms(s, z, w.layers[layer + 1]);
-        }
-        all.wait();
+// What a block keeps of the launch's parameters, and its shares of all phases.
+__device__ __forceinline__ void begin(Shared &s, const Work &w) {
+    const int tid = threadIdx.x, kind = tid % KINDS;
+    static_assert(sizeof(Layer) * LAYERS / 8 <= THREADS, "a word a thread");
+    if (tid < LAYERS * (int)sizeof(Layer) / 8) ((uint64_t *)s.layers)[tid] = ((const uint64_t *)w.layers)[tid];
+    if (tid == 0) {
+        s.sizes = w.sizes;
+        s.chosen[w.sizes.active] = 0;  // the shared expert is the only one of its matrices
     }
-    const Sums last = sums_at(w, LAYERS - 1);
-    if (blockIdx.x == 0)
-        for (int e = threadIdx.x; e < z.hidden; e += THREADS) {
-            w.out[e] = narrow(s.stream[e] + __ldcg(last.down + e));
-            last.down[e] = 0;
+    if (tid < 2 * KINDS) s.jobs[tid / KINDS][kind].set(kind, w.sizes, tid / KINDS);
+    for (int e = tid; e < w.sizes.hidden; e += THREADS) s.stream[e] = wide(w.hidden[e]);
+    __syncthreads();
+}
+
+// Asks for what a layer needs first; its sums are those that are added to from now on.
+__device__ __forceinline__ void enter(Shared &s, const Work &w, int layer) {
+    if (threadIdx.x == 0) s.sums = sums_at(w, layer);
+    start(PROJECT, layer);
+    if (s.sizes.is_mla[layer]) ask_for_latent(w, layer);
+    else ask_for_state(w, layer);
+    load_norms(s, s.layers[layer]);
+}
+
+__device__ __forceinline__ void attention(Shared &s, const Work &w, int layer, float scale, Meeting &all) {
+    const Layer &own = s.layers[layer];
+    if (s.sizes.is_mla[layer]) {
+        if (blockIdx.x < splits_of(s.sizes)) ask_for_rows(w, layer, blockIdx.x, s.attend);
+        old_logits(s, own);
+        all.wait();
+        absorb(w, s.sums, layer, s.absorb);
+        all.arrive();
+        all.wait();
+        attend(w, layer, s.attend);
+        all.arrive();
+        start(OUT, layer);
+        all.wait();
+        join(w, s.sums, layer, s.join);
+        all.arrive();
+    } else {
+        start(OUT, layer);
+        betas(s, own, scale);
+        all.wait();
+        delta_rule(w, s.sums, layer, s.beta, s.delta);
+        all.arrive();
+        old_logits(s, own);
+    }
+}
+
+__global__ void __launch_bounds__(THREADS, 1) decode_step(const __grid_constant__ Work w) {
+    SHARED(s);
+    Meeting all{w.counters, 0};
+    begin(s, w);
+    enter(s, w, 0);
+    const float *before = nullptr;  // what the last phase has summed
+#pragma unroll 1
+    for (int layer = 0; layer < LAYERS; layer++) {
+        float scale = 0;
+#pragma unroll 1
+        for (int kind = PROJECT; kind < KINDS; kind++) {
+            const Job &job = s.jobs[s.sizes.is_mla[layer]][kind];
+            uint2 router[EXPERTS_EACH];
+            if (kind == PROJECT) scale = residual(before, false);
+            if (kind == UP) {
+                choose(s);
+                start(UP, layer);
+                scale = residual(s.sums.h, true);
+                weigh_experts(s, scale);
+            }
+            prepare(kind, layer, scale);
+            run(kind, layer);
+            if (kind == OUT) router_of(s, s.layers[layer], job, router);
+            reduce(kind, layer);
+            if (kind == OUT) new_logits(s, job, router);
+            if (kind == DOWN) before = s.sums.down;
+            all.arrive();
+            if (kind == PROJECT) {
+                attention(s, w, layer, scale, all);
+                ask_for_router(s, s.layers[layer], s.jobs[s.sizes.is_mla[layer]][OUT]);
+                if (layer) clear(sums_at(w, layer - 1).projected, sums_of(s.sizes));
+            }
+            if (kind == UP) start(DOWN, layer);
+            if (kind == DOWN && layer + 1 < LAYERS) enter(s, w, layer + 1);
+            all.wait();
         }
-    clear(last.projected, sums_of(z) - z.hidden);
+    }
+    if (blockIdx.x == 0)
+        for (int e = threadIdx.x; e < s.sizes.hidden; e += THREADS) {
+            w.out[e] = narrow(s.stream[e] + __ldcg(before + e));
+            s.sums.down[e] = 0;
+        }
+    clear(s.sums.projected, sums_of(s.sizes) - s.sizes.hidden);
     all.leave();
 }
 

@@ -38,10 +38,13 @@ __device__ __forceinline__ float convolved(const Work &w, const Sums &sums, int 
 __device__ __forceinline__ void ask_for_state(const Work &w, int layer) {
     const Sizes &z = w.sizes;
     const int slices = z.dim / SLICE;
+#pragma unroll 1
     for (int item = blockIdx.x; item < z.kda_heads * slices; item += gridDim.x) {
         const float *S = w.states[layer].S + (long)(item / slices) * z.dim * z.dim;
+#pragma unroll 1
         for (int row = threadIdx.x; row < z.dim; row += THREADS)
             ask_into_l2(S + row * z.dim + item % slices * SLICE);
+#pragma unroll 1
         for (int i = threadIdx.x; i < 3 * z.dim; i += THREADS) {
             const int which = i / z.dim, channel = item / slices * z.dim + i % z.dim;
             ask_into_l2(w.states[layer].windows[which] + channel * 3);

@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
+#define NOT_INLINE __noinline__
 #define ON_BOTH __host__ __device__ __forceinline__
 #define SHARED_MEMORY(name) extern __shared__ __align__(128) unsigned char name[]
 

@@ -55,13 +55,16 @@ __device__ __forceinline__ void lines_of(const Matrix &kv_b, int group, int n, l
 __device__ __forceinline__ void ask_for_latent(const Work &w, int layer) {
     const Sizes &z = w.sizes;
     const int groups = z.latent / GROUP, n = z.mla_heads * (z.nope + z.v_dim), splits = splits_of(z);
+#pragma unroll 1
     for (int item = blockIdx.x; item < z.mla_heads * groups; item += gridDim.x) {
         const int column = item / groups * (z.nope + z.v_dim);
+#pragma unroll 1
         for (int i = threadIdx.x; i < GROUP; i += THREADS) {
             const byte *line = w.layers[layer].in[2].q + (long)(item % groups * GROUP + i) / 2 * n + column;
             ask_into_l2(line + (i % 2 ? z.nope : 0));
         }
     }
+#pragma unroll 1
     for (int first = (blockIdx.x + splits) * ROWS; first < z.ctx; first += splits * ROWS)
         for (int row = first + (int)threadIdx.x; row < least(first + ROWS, z.ctx); row += THREADS) {
             for (int e = 0; e < z.latent; e += 64) ask_into_l2(w.states[layer].c_kv + (long)row * z.latent + e);

@@ -4,33 +4,13 @@
 // an equal share of that. Each lane copies what it will read itself, SLOTS pieces ahead, so a stream
 // needs no barrier, and begins before the vector is there.
 //
-// Tensor cores multiply: two bytes of one column, eight rows apart, make a pair of bfloat16
+// Tensor cores multiply: two bytes of one column, four rows apart, make a pair of bfloat16
 // 128 + q by a mask; x is the other operand, as two bfloat16 terms in two of its eight columns. What
 // the 128 adds is taken off with the zero of the group.
+//
+// One kernel has many phases: what they share is not inlined, or its code would fit into no cache.
 #pragma once
-#include "machine.cuh"
-
-constexpr int SLOTS = 3;         // pieces of a warp that are on their way
-constexpr int MOST_PIECES = 46;  // of a block, in one phase
-constexpr int LOADS = CHUNK / 2 / 4;
-
-enum Kind { PROJECT, OUT, UP, DOWN };
-
-struct Slot {
-    alignas(16) byte q[LOADS][32][16];  // what lane l copies in its n-th load is at [n][l]
-    alignas(16) bf16 scales[TILE], zeros[TILE];
-};
-struct Ring {
-    Slot slots[WARPS][SLOTS];
-};
-struct Vector {
-    alignas(16) unsigned x[MOST_PIECES][4][2][4][2];  // piece, step, term, lane % 4, register
-    float sum[MOST_PIECES];
-};
-struct Reduced {  // of each warp: its first tile and the one after it
-    alignas(16) float columns[2][WARPS][TILE];
-    int tile[WARPS];
-};
+#include "shared.cuh"
 
 // A piece: its first byte, the first of its scales, the length of a row, columns that are there.
 struct Source {
@@ -39,68 +19,34 @@ struct Source {
     int n, columns;
 };
 
-__device__ __forceinline__ Source piece(const Matrix &m, long expert, int rows, int n, int column,
+__device__ __forceinline__ Source piece(const Matrix &m, int expert, int rows, int n, int column,
                                         int chunk) {
-    long groups = rows / GROUP;
-    long scale = (expert * groups + chunk * CHUNK / GROUP) * n + column;
-    return Source{m.q + (expert * (rows / 2) + chunk * (CHUNK / 2)) * n + column, m.scales + scale,
-                  m.zeros + scale, n, n - column};
+    const long scale = (long)(expert * (rows / GROUP) + chunk / (GROUP / CHUNK)) * n + column;
+    const long row = (long)expert * (rows / 2) + chunk * (CHUNK / 2);
+    return Source{m.q + row * n + column, m.scales + scale, m.zeros + scale, n, n - column};
 }
 
-// The pieces of one phase, and the share of this block and of this warp.
-struct Job {
-    Kind kind;
-    int tiles, chunks;  // chunks: pieces of a tile of columns
-    int first, last;    // of the block
-    int begin, end;     // of the warp
-
-    __device__ Job(Kind kind, const Sizes &z, bool is_mla) : kind(kind) {
-        tiles = pieces(z.hidden, TILE);
-        chunks = z.hidden / CHUNK;
-        if (kind == PROJECT)
-            tiles = is_mla ? pieces(z.mla_heads * (z.nope + z.rope), TILE) +
-                                 pieces(z.latent + z.rope, TILE)
-                           : 4 * pieces(z.kda_heads * z.dim, TILE);
-        if (kind == OUT) chunks = (is_mla ? z.mla_heads * z.v_dim : z.kda_heads * z.dim) / CHUNK;
-        if (kind == UP) tiles = (z.active + 1) * 2 * pieces(z.inter, TILE);
-        if (kind == DOWN) chunks = (z.active + 1) * (z.inter / CHUNK);
-        const int all = tiles * chunks, warp = threadIdx.x / 32;
-        first = share(all, blockIdx.x, gridDim.x);
-        last = share(all, blockIdx.x + 1, gridDim.x);
-        if (kind == OUT) {  // pieces of one tile only
-            const int each = gridDim.x / tiles, tile = least(blockIdx.x / each, tiles - 1);
-            const int place = least(blockIdx.x - tile * each, each);
-            first = tile * chunks + share(chunks, place, each);
-            last = tile * chunks + share(chunks, least(place + 1, each), each);
-        }
-        begin = first + share(last - first, warp, WARPS);
-        end = first + share(last - first, warp + 1, WARPS);
+__device__ __forceinline__ Source source(const Shared &s, int kind, int layer, int at) {
+    const Sizes &z = s.sizes;
+    const Layer &w = s.layers[layer];
+    const bool is_mla = z.is_mla[layer];
+    const Job &job = s.jobs[is_mla][kind];
+    const int tile = job.tile(at), chunk = at - tile * job.chunks;
+    if (kind == OUT) return piece(w.out, 0, job.chunks * CHUNK, z.hidden, tile * TILE, chunk);
+    if (kind == DOWN) {
+        const int expert = quotient(chunk, job.by_each), own = chunk - expert * job.each;
+        const bool is_shared = expert == z.active;
+        return piece(is_shared ? w.s_down : w.down, s.chosen[expert], z.inter, z.hidden, tile * TILE, own);
     }
-    // Where the n-th of `of` equal shares begins.
-    static __device__ int share(int all, int n, int of) { return (int)((long)all * n / of); }
-};
-
-__device__ __forceinline__ Source source(const Job &job, const Layer &w, const Sizes &z, bool is_mla,
-                                         const int *chosen, int at) {
-    const int tile = at / job.chunks, chunk = at % job.chunks;
-    if (job.kind == PROJECT) {
-        const int wide_ = is_mla ? z.mla_heads * (z.nope + z.rope) : z.kda_heads * z.dim;
-        const int each = pieces(wide_, TILE), which = is_mla ? tile >= each : tile / each;
-        const int n = is_mla && which ? z.latent + z.rope : wide_;
-        return piece(w.in[which], 0, z.hidden, n, (tile - which * each) * TILE, chunk);
+    const int which = quotient(tile, job.by_each), column = (tile - which * job.each) * TILE;
+    if (kind == PROJECT) {
+        const bool is_row = is_mla && which;
+        return piece(w.in[is_row ? 1 : which], 0, z.hidden, is_row ? z.latent + z.rope : job.wide,
+                     is_row ? (tile - job.each) * TILE : column, chunk);
     }
-    if (job.kind == OUT) return piece(w.out, 0, job.chunks * CHUNK, z.hidden, tile * TILE, chunk);
-    if (job.kind == UP) {
-        const int each = pieces(z.inter, TILE), expert = tile / (2 * each);
-        const bool is_up = tile % (2 * each) >= each;
-        const int column = tile % each * TILE;
-        if (expert == z.active)
-            return piece(is_up ? w.s_up : w.s_gate, 0, z.hidden, z.inter, column, chunk);
-        return piece(is_up ? w.up : w.gate, chosen[expert], z.hidden, z.inter, column, chunk);
-    }
-    const int each = z.inter / CHUNK, expert = chunk / each;
-    if (expert == z.active) return piece(w.s_down, 0, z.inter, z.hidden, tile * TILE, chunk % each);
-    return piece(w.down, chosen[expert], z.inter, z.hidden, tile * TILE, chunk % each);
+    const int expert = which / 2;
+    const Matrix &gate = expert == z.active ? w.s_gate : w.gate, &up = expert == z.active ? w.s_up : w.up;
+    return piece(which % 2 ? up : gate, s.chosen[expert], z.hidden, z.inter, column, chunk);
 }
 
 // Where the sums of a tile go, and how many columns it has.
@@ -108,21 +54,19 @@ struct Target {
     float *to;
     int columns;
 };
-__device__ __forceinline__ Target target(const Job &job, const Sizes &z, bool is_mla, const Sums &s,
-                                         int tile) {
-    if (job.kind == PROJECT) {
-        const int wide_ = is_mla ? z.mla_heads * (z.nope + z.rope) : z.kda_heads * z.dim;
-        const int each = pieces(wide_, TILE), which = is_mla ? tile >= each : tile / each;
-        const int n = is_mla && which ? z.latent + z.rope : wide_;
-        const int column = (tile - which * each) * TILE;
-        return Target{s.projected + (long)which * wide_ + column, n - column};
+__device__ __forceinline__ Target target(const Shared &s, int kind, int layer, int tile) {
+    const Sizes &z = s.sizes;
+    const bool is_mla = z.is_mla[layer];
+    const Job &job = s.jobs[is_mla][kind];
+    if (kind == OUT || kind == DOWN)
+        return Target{(kind == OUT ? s.sums.h : s.sums.down) + tile * TILE, z.hidden - tile * TILE};
+    int which = quotient(tile, job.by_each), n = job.wide;
+    if (kind == PROJECT && is_mla && which) {
+        which = 1;
+        n = z.latent + z.rope;
     }
-    if (job.kind == UP) {
-        const int each = pieces(z.inter, TILE);
-        return Target{s.up + (long)(tile / each) * z.inter + tile % each * TILE,
-                      z.inter - tile % each * TILE};
-    }
-    return Target{(job.kind == OUT ? s.h : s.down) + tile * TILE, z.hidden - tile * TILE};
+    const int column = (tile - which * job.each) * TILE;
+    return Target{(kind == PROJECT ? s.sums.projected : s.sums.up) + which * job.wide + column, n - column};
 }
 
 __device__ __forceinline__ void request(Slot &slot, const Source &from) {
@@ -144,25 +88,6 @@ __device__ __forceinline__ void request(Slot &slot, const Source &from) {
     bf16 *to = lane < 16 ? slot.scales : slot.zeros;
     copy16(to + at, at < from.columns ? scale + at : scale, at < from.columns);
 }
-
-// One warp's way through its pieces of a job.
-struct Stream {
-    int asked;  // pieces whose copies have begun
-
-    __device__ void ask(Ring &ring, const Job &job, const Layer &w, const Sizes &z, bool is_mla,
-                        const int *chosen) {
-        if (job.begin + asked < job.end)
-            request(ring.slots[threadIdx.x / 32][asked % SLOTS],
-                    source(job, w, z, is_mla, chosen, job.begin + asked));
-        copies_end();
-        asked++;
-    }
-    __device__ void start(Ring &ring, const Job &job, const Layer &w, const Sizes &z, bool is_mla,
-                          const int *chosen) {
-        asked = 0;
-        for (int n = 0; n < SLOTS; n++) ask(ring, job, w, z, is_mla, chosen);
-    }
-};
 
 // d[j] += x . (128 + q) of columns 2 j (d[0], d[1]: terms of x) and 2 j + 1 (d[2], d[3])
 __device__ __forceinline__ void multiply(const Slot &slot, const unsigned (&x)[4][2][4][2],
@@ -214,80 +139,111 @@ __device__ __forceinline__ void keep(Reduced &reduced, int which, float (&sums)[
     for (int n = 0; n < 16; n++) sums[n] = 0;
 }
 
+// Asks for the n-th piece of this warp, where it has so many.
+__device__ __forceinline__ void ask(Shared &s, int kind, int layer, int n) {
+    const int warp = threadIdx.x / 32;
+    const Job &job = s.jobs[s.sizes.is_mla[layer]][kind];
+    const int at = job.begin(warp) + n;
+    if (at < job.begin(warp + 1)) request(s.ring.slots[warp][n % SLOTS], source(s, kind, layer, at));
+    copies_end();
+}
+
+// Begins the stream of a phase.
+__device__ NOT_INLINE void start(int kind, int layer) {
+    SHARED(s);
+#pragma unroll 1
+    for (int n = 0; n < SLOTS; n++) ask(s, kind, layer, n);
+}
+
 // All pieces of this warp; they are of two tiles at most.
-__device__ __forceinline__ void run(Stream &stream, Ring &ring, const Vector &vector,
-                                    Reduced &reduced, const Job &job, const Layer &w, const Sizes &z,
-                                    bool is_mla, const int *chosen) {
+__device__ NOT_INLINE void run(int kind, int layer) {
+    SHARED(s);
+    const Job &job = s.jobs[s.sizes.is_mla[layer]][kind];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int tile = job.begin / job.chunks;
+    const int begin = job.begin(warp), end = job.begin(warp + 1), first = job.first;
+    const int tile = job.tile(begin), next_tile = (tile + 1) * job.chunks;
     float sums[16], d[8][4], x_sum = 0;
-    int kept = 0;
 #pragma unroll
     for (int n = 0; n < 16; n++) sums[n] = 0;
 #pragma unroll
     for (int j = 0; j < 8; j++) d[j][0] = d[j][1] = d[j][2] = d[j][3] = 0;
-    for (int at = job.begin; at < job.end; at++) {
-        if (!kept && at / job.chunks != tile) {
-            keep(reduced, 0, sums);
-            kept = 1;
-        }
+#pragma unroll 1
+    for (int at = begin; at < end; at++) {
+        if (at == next_tile && at > begin) keep(s.reduced, 0, sums);
         copies_wait<SLOTS - 1>();
         __syncwarp();
-        const Slot &slot = ring.slots[warp][(at - job.begin) % SLOTS];
-        multiply(slot, vector.x[at - job.first], d);
-        x_sum += vector.sum[at - job.first];
-        if (at % (GROUP / CHUNK) == GROUP / CHUNK - 1 || at + 1 == job.end) {  // a group ends
+        const Slot &slot = s.ring.slots[warp][(at - begin) % SLOTS];
+        multiply(slot, s.vector.x[at - first], d);
+        x_sum += s.vector.sum[at - first];
+        if (at % (GROUP / CHUNK) == GROUP / CHUNK - 1 || at + 1 == end) {  // a group ends
             if (lane % 4 == 0) scaled(slot, x_sum, d, sums);
             x_sum = 0;
 #pragma unroll
             for (int j = 0; j < 8; j++) d[j][0] = d[j][1] = d[j][2] = d[j][3] = 0;
         }
         __syncwarp();
-        stream.ask(ring, job, w, z, is_mla, chosen);
+        ask(s, kind, layer, at - begin + SLOTS);
     }
-    keep(reduced, kept, sums);
-    if (!kept) keep(reduced, 1, sums);
-    if (lane == 0) reduced.tile[warp] = tile;
+    const bool has_two = end > next_tile;
+    keep(s.reduced, has_two, sums);
+    if (!has_two) keep(s.reduced, 1, sums);
+    if (lane == 0) s.reduced.tile[warp] = tile;
     copies_wait<0>();
 }
 
-// What the warps of this block have of each tile, added to its sums. `also(tile, column, sum)` by
-// the thread of each column.
-template <typename Also>
-__device__ __forceinline__ void reduce(const Reduced &reduced, const Job &job, const Sizes &z,
-                                       bool is_mla, const Sums &to, Also also) {
+// What the warps of this block have of each tile, added to its sums. Of o, `s.normed` gets it too,
+// times the weight of the norm that follows.
+__device__ NOT_INLINE void reduce(int kind, int layer) {
+    SHARED(s);
+    const Job &job = s.jobs[s.sizes.is_mla[layer]][kind];
     __syncthreads();
     if (job.first == job.last) return;
-    const int first = job.first / job.chunks, last = (job.last - 1) / job.chunks;
+    const int first = job.tile(job.first), last = job.tile(job.last - 1);
     for (int i = threadIdx.x; i < (last - first + 1) * TILE; i += THREADS) {
         const int tile = first + i / TILE, column = i % TILE;
         float sum = 0;
 #pragma unroll
-        for (int n = 0; n < WARPS; n++)
-            for (int which = 0; which < 2; which++)
-                if (reduced.tile[n] + which == tile) sum += reduced.columns[which][n][column];
-        const Target out = target(job, z, is_mla, to, tile);
+        for (int n = 0; n < WARPS; n++) {
+            const int which = tile - s.reduced.tile[n];
+            if (which == 0 || which == 1) sum += s.reduced.columns[which][n][column];
+        }
+        const Target out = target(s, kind, layer, tile);
         if (column < out.columns) add(out.to + column, sum);
-        also(tile - first, column, column < out.columns ? sum : 0.0f);
+        if (kind == OUT) s.normed[column] = sum * wide(s.moe_norm[tile * TILE + column]);
     }
 }
 
-// The vector of a job, piece after piece: `values(k)`, rows k and k + 1 of the tile's matrices.
-template <typename Values>
-__device__ __forceinline__ void prepare(Vector &vector, const Job &job, Values values) {
+// Rows k and k + 1 of the vector of a phase; `scale` is that of the norm.
+__device__ __forceinline__ float2 values(const Shared &s, int kind, int k, float scale) {
+    if (kind == OUT) return __ldcg((const float2 *)(s.sums.attended + k));
+    if (kind == DOWN) {
+        const int inter = s.sizes.inter, expert = quotient(k, s.jobs[0][DOWN].by_each / CHUNK);
+        const float *at = s.sums.up + expert * inter + k;
+        const float2 gate = __ldcg((const float2 *)at), up = __ldcg((const float2 *)(at + inter));
+        const float share = s.share[expert];
+        return float2{silu(gate.x) * up.x * share, silu(gate.y) * up.y * share};
+    }
+    const float2 x = *(const float2 *)&s.weighted[k];
+    return float2{x.x * scale, x.y * scale};
+}
+
+// The vector of a phase, piece after piece of this block.
+__device__ NOT_INLINE void prepare(int kind, int layer, float scale) {
+    SHARED(s);
+    const Job &job = s.jobs[s.sizes.is_mla[layer]][kind];
     constexpr int MOST = (MOST_PIECES + WARPS - 1) / WARPS;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, m = lane % 8;
     float2 x[MOST];
 #pragma unroll
     for (int n = 0; n < MOST; n++) {
         const int at = job.first + warp + n * WARPS;
-        if (at < job.last) x[n] = values(at % job.chunks * CHUNK + 2 * lane);
+        if (at < job.last) x[n] = values(s, kind, (at - job.tile(at) * job.chunks) * CHUNK + 2 * lane, scale);
     }
 #pragma unroll
     for (int n = 0; n < MOST; n++) {
         const int at = warp + n * WARPS;
         if (job.first + at >= job.last) continue;
-        bf16 *to = (bf16 *)vector.x[at][lane / 8] + m % 4 * 4 + m / 4;
+        bf16 *to = (bf16 *)s.vector.x[at][lane / 8] + m % 4 * 4 + m / 4;
         const bf16 even = narrow(x[n].x), odd = narrow(x[n].y);
         const bf16 even_rest = narrow(x[n].x - wide(even)), odd_rest = narrow(x[n].y - wide(odd));
         to[0] = even;
@@ -295,7 +251,7 @@ __device__ __forceinline__ void prepare(Vector &vector, const Job &job, Values v
         to[16] = even_rest;
         to[18] = odd_rest;
         const float sum = warp_sum(wide(even) + wide(even_rest) + wide(odd) + wide(odd_rest));
-        if (lane == 0) vector.sum[at] = sum;
+        if (lane == 0) s.vector.sum[at] = sum;
     }
     __syncthreads();
 }

@@ -1,6 +1,6 @@
 """On a GPU: is the oracle right, and how long is a step (and one of the baseline, where it is there)?
 
-    python tasks/drafts/kimi-linear-decode/try_on_gpu.py [oracle folder]
+    python tasks/drafts/try_kimi_on_gpu.py [oracle folder]
 """
 
 import importlib.util
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parent.parent / "library" / "kimi-linear-decode"
 
 
 def module(path, name):
@@ -68,7 +68,7 @@ def timed(step, states, hidden, cold, n=40):
 
 
 def main():
-    reference = module(HERE / "public" / "reference.py", "reference")
+    reference = module(HERE / "public" / "reference.py", "kimi_reference")
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "submissions" / "oracle"
     began = time.time()
     oracle = module(folder / "solution.py", "solution")
@@ -82,17 +82,17 @@ def main():
     for shape in (*task["smoke"], *task["shapes"]):
         dims = shape["dims"]
         cfg = reference.build_config(dims)
-        if weights is None or last != cfg:
-            weights, last = reference.make_weights(dims, 1, "cuda"), cfg
+        if weights is None or last != (cfg, dims["ctx"]):
+            weights, last = reference.make_weights(dims, 1, "cuda"), (cfg, dims["ctx"])
         for name, given in models.items():
             with torch.device("cuda"):
                 model = given.Model(cfg)
-            model.load_state_dict(weights, strict=True)
+            model.load_state_dict({n: w for n, w in weights.items() if not n.startswith("state.")}, strict=True)
             for seed in range(3):
                 (call,) = reference.make_inputs(dims, seed, "cuda")["calls"]
-                state = with_room(reference.nested(call, cfg))
+                state = with_room(reference.nested(call, weights, cfg))
                 with torch.no_grad():
-                    wanted, after = reference.step(weights, cfg, call["hidden"], reference.nested(call, cfg))
+                    wanted, after = reference.step(weights, cfg, call["hidden"], reference.nested(call, weights, cfg))
                     got, new = model.step(call["hidden"], state)
                 torch.cuda.synchronize()
                 errors = {"hidden": off(got, wanted)}
@@ -104,7 +104,7 @@ def main():
                 states, token = [], call["hidden"]
                 for seed in range(4):
                     (call,) = reference.make_inputs(dims, seed, "cuda")["calls"]
-                    states.append(with_room(reference.nested(call, cfg)))
+                    states.append(with_room(reference.nested(call, weights, cfg)))
                 with torch.no_grad():
                     print(shape["name"], name, timed(model.step, states, token, cold), flush=True)
                     from torch.profiler import ProfilerActivity, profile

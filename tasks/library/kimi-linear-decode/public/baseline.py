@@ -1,10 +1,9 @@
 """The step in plain PyTorch, as somebody who knows PyTorch would write it: what speed-ups are over.
 
 Weights stay four bits wide in memory, which is why they are quantised, and are unpacked when they are
-used; no copy in bfloat16 is kept, which would be four times their bytes. A group's scale and zero
-are applied to its partial product, not to its weights, so an unpacked nibble is written and read
-once: x . (q - zero) * scale = scale * (x . q - zero * sum of x). Once, when weights are loaded, what
-takes the same vector is put side by side (q, k, v and g; gate and up), and the shared expert behind
+used; no copy in bfloat16 is kept, which would be four times their bytes. A group's scale is applied
+to its partial product, not to its weights. Once, when weights are loaded, what takes the same vector
+is put side by side (q, k, v and g; gate and up), and the shared expert behind
 the routed ones, so that one gather and one batched product do nine experts. Products are in bfloat16.
 
 There is no ``torch.compile`` and no CUDA graph: a speed-up over them would be one over a version of a
@@ -100,7 +99,7 @@ class Model(nn.Module):
     def experts(self, weights, x):
         """The chosen experts and the shared one, in one gather and two batched products."""
         cfg = self.cfg
-        logits = (x.to(cfg.dtype) @ weights["router"].T).float()
+        logits = x @ weights["router"].T
         best, chosen = logits[0].topk(cfg.n_active)
         share = torch.softmax(best, 0) * cfg.routed_scaling
         chosen = torch.cat((chosen, weights["shared"]))
@@ -122,10 +121,10 @@ def product(x, packed):
     groups = scales.shape[-2]
     x = x.to(scales.dtype).expand(*stack, 1, 2 * half).reshape(-1, 1, 2 * half // groups)
     q = q.reshape(-1, half // groups, n)  # a group a matrix
-    even = torch.bmm(x[..., ::2], (q & 15).to(x.dtype))
-    odd = torch.bmm(x[..., 1::2], (q >> 4).to(x.dtype))
+    zeros = zeros.reshape(-1, 1, n)
+    even = torch.bmm(x[..., ::2], (q & 15) - zeros)  # whole numbers: exact in bfloat16
+    odd = torch.bmm(x[..., 1::2], (q >> 4) - zeros)
     sums = (even.float() + odd).view(*stack, groups, n)
-    sums -= zeros * x.float().sum(-1).view(*stack, groups, 1)
     return (sums * scales).sum(-2)
 
 
@@ -155,7 +154,7 @@ def layer(held, base, kind):
         found["in"] = beside(["attn.q_proj", "attn.kv_a"])
         found["kv_b"] = beside(["attn.kv_b"])
     found["out"] = beside(["attn.o_proj"])
-    found["router"] = held[base + "moe.router.weight"]
+    found["router"] = held[base + "moe.router.weight"].float()
     found["gate_up"] = behind(beside(["moe.gate", "moe.up"]), beside(["moe.s_gate", "moe.s_up"]))
     found["down"] = behind(beside(["moe.down"]), beside(["moe.s_down"]))
     device = found["attn_norm"].device

@@ -36,6 +36,7 @@ HALF = 0.5
 LAUNCH_SLACK = 0.1  # relative, and at least half a launch: kernels may depend on values
 MARGIN = 0.2  # of GPU time, by which a share must differ before a change of kind is one
 OTHERS = "(other kernels)"
+LAUNCHES = "launches a call"
 _LINES, _NAME, _MOST = 200, 300, 1 << 53
 _WHAT = ("kernel", "memcpy", "memset")
 
@@ -208,6 +209,26 @@ def agreement(ledgers: Iterable[Ledger]) -> CheckResult:
         mechanism="ledger:phases",
         detail="; ".join(told)[:1000] or ("" if compared else "only one phase was profiled"),
         evidence=evidence,
+    )
+
+
+def launches(ledgers: Sequence[Ledger], most: int) -> CheckResult:
+    """Whether each profiled call takes ``most`` launches at the most.
+
+    Kernels, copies, memsets and every node of a graph count alike: what one launch was asked for is
+    not done by a graph of many. A profiler that misses a launch tells fewer, never more.
+    """
+    above = [ledger for ledger in ledgers if ledger.launches > most]
+    told = [
+        f"{ledger.shape}, {ledger.phase}: {ledger.launches:g} launches a call "
+        f"({', '.join(line.name[:60] for line in ledger.kernels[:3])})"
+        for ledger in above
+    ]
+    found: dict[str, JsonValue] = {
+        f"{ledger.shape}, {ledger.phase}": round(ledger.launches, 3) for ledger in ledgers
+    }
+    return CheckResult(
+        check=LAUNCHES, passed=not told, detail="; ".join(told)[:1000], evidence=found
     )
 
 

@@ -27,6 +27,7 @@ from graders.candidate import Candidate, candidate_of
 from graders.correctness import only, plan, run_cases
 from graders.errors import GraderVoid, SubmissionFailed
 from graders.language import examine, refuse_language
+from graders.ledger import LAUNCHES
 from graders.preparing import Prepared, prepare
 from graders.recording import Gathered, Measurement, record
 from graders.survey import survey
@@ -142,12 +143,20 @@ def _probes(candidate: Candidate, seed: str, found: Gathered) -> None:
 
 
 def _language(candidate: Candidate, request: GradeRequest, seed: str, found: Gathered) -> None:
-    """By what ran on the GPU, where right work ran on one. Raises SubmissionFailed, `language`."""
+    """By what ran on the GPU, where right work ran on one.
+
+    Raises SubmissionFailed: `language`, or `forbidden` for more launches than the task allows.
+    """
     if found.result is GradeResult.PASS:
         told = survey(candidate, seed, request.tier, found.language or "")
         found.language = told.language
         found.ledgers += told.ledgers
         found.checks += told.checks
+        for check in told.checks:
+            if check.check == LAUNCHES and check.passed is False:
+                most = candidate.task.most_launches
+                why = f"the task allows {most} launch(es) a call: {check.detail}"
+                raise SubmissionFailed(GradeResult.FORBIDDEN, why)
     refuse_language(candidate.task, found.language or "")
 
 

@@ -174,6 +174,7 @@ class Task(TaskPart):
     forbidden_imports: tuple[str, ...] = ()
     forbidden_calls: tuple[str, ...] = ()
     allowed_packages: tuple[str, ...] = ("numpy",)
+    most_launches: int | None = None  # kernels, copies and memsets of a call on a GPU; None: any
 
     # filled by the loader
     folder: Path = Field(exclude=True)

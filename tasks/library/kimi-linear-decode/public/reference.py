@@ -7,7 +7,7 @@ rows. Experts are stacked on a leading axis. Everything between input and output
 
     h = h + attention(rms_norm(h, attn_norm));  h = h + experts(rms_norm(h, moe_norm))
 
-The state is a list of one dict a block, and a step returns a new one:
+The state is a list of one dict a block, and a step returns the next one:
 
 - KDA  ``S`` (heads, d_k, d_v) float32; ``cq``, ``ck``, ``cv`` (heads * d, 3) bfloat16: the last
   three projections, oldest first, that the causal convolution of 4 taps still sees.
@@ -23,7 +23,7 @@ from torch import nn
 from torch.nn import functional as F
 
 EPS = 1e-6
-PAST = 32  # rows of the old cache that are compared with what came back
+KDA, MLA = ("S", "cq", "ck", "cv"), ("c_kv", "k_rope")  # leaves of a block's state
 
 
 @dataclass(frozen=True)
@@ -266,13 +266,14 @@ def init_state(cfg, ctx, seed, device="cpu"):
 
 
 def make_inputs(shape, seed, device="cpu"):
-    """One call: one step from a state that is dealt. Leaves of the state are named ``0.S`` etc."""
+    """One call: one step from a state of ``ctx`` tokens. The state of a KDA block comes with the
+    call, its leaves named ``0.S`` etc.; latent caches are dealt with the weights."""
     cfg = build_config(shape)
     call = {"hidden": init_token(cfg, seed, device)}
-    for number, held in enumerate(init_state(cfg, shape["ctx"], seed, device)):
-        call |= {f"{number}.{name}": value for name, value in held.items()}
+    for number, held in enumerate(init_state(cfg, 0, seed, device)):
+        call |= {f"{number}.{name}": held[name] for name in KDA if name in held}
     dims = {name: shape[name] for name in _dims(shape)}
-    return {"params": {"dims": dims}, "calls": [call]}
+    return {"params": {"dims": dims, "follows": False}, "calls": [call]}
 
 
 GAINS = {
@@ -295,7 +296,7 @@ happens in about one call of ten, little of the output goes with it."""
 
 
 def make_weights(shape, seed, device="cpu"):
-    """The state dict of a shape."""
+    """The state dict of a shape, and its latent caches: ``state.3.c_kv`` and so on."""
     cfg = build_config(shape)
     rng = torch.Generator(device=device).manual_seed(seed)
     found = {}
@@ -304,6 +305,11 @@ def make_weights(shape, seed, device="cpu"):
             found |= _quantised(cfg, name.removesuffix(".w_q"), size, _gain(cfg, name), rng)
         elif not name.endswith((".scales", ".zeros")):
             found[name] = _plain(cfg, name, size, rng).to(dtype)
+    for number, kind in enumerate(cfg.pattern):
+        if kind == "mla":
+            for name, width in (("c_kv", cfg.kv_lora), ("k_rope", cfg.qk_rope)):
+                drawn = 0.1 * torch.randn(shape["ctx"], width, device=device, generator=rng)
+                found[f"state.{number}.{name}"] = drawn.to(cfg.dtype)
     return found
 
 
@@ -348,29 +354,31 @@ def _levels(size, scale, rng):
 
 
 def reference(params, calls):
-    """The outputs of each call: hidden, and the leaves of the state that are compared."""
-    cfg = build_config(params["dims"])
-    found = []
+    """The outputs of each call: hidden, and the leaves of the state that are compared. Where a call
+    ``follows`` the one before it, it brings a hidden alone and goes on from that one's state."""
+    cfg, weights = build_config(params["dims"]), params["weights"]
+    found, after = [], None
     for call in calls:
-        hidden, state = step(params["weights"], cfg, call["hidden"], nested(call, cfg))
-        found.append(compared(hidden, state))
+        state = after if params["follows"] and after else nested(call, weights, cfg)
+        hidden, after = step(weights, cfg, call["hidden"], state)
+        found.append({"hidden": hidden, **compared(after)})
     return found
 
 
-def nested(call, cfg):
-    """The state of a call, as a step takes it."""
-    names = {"kda": ("S", "cq", "ck", "cv"), "mla": ("c_kv", "k_rope")}
-    return [{leaf: call[f"{n}.{leaf}"] for leaf in names[kind]} for n, kind in enumerate(cfg.pattern)]
+def nested(call, weights, cfg):
+    """The state that a call begins from, as a step takes it."""
+    return [
+        {name: call[f"{n}.{name}"] for name in KDA}
+        if kind == "kda"
+        else {name: weights[f"state.{n}.{name}"] for name in MLA}
+        for n, kind in enumerate(cfg.pattern)
+    ]
 
 
-def compared(hidden, state):
-    """What is compared: of the grown caches the new row, and the last ``PAST`` old ones."""
-    found = {"hidden": hidden}
-    for number, held in enumerate(state):
-        for name, value in held.items():
-            if name in ("c_kv", "k_rope"):
-                found[f"{number}.{name}"] = value[-1:].contiguous()
-                found[f"{number}.{name}_past"] = value[-1 - PAST : -1].contiguous()
-            else:
-                found[f"{number}.{name}"] = value
-    return found
+def compared(state):
+    """The leaves of a state by their paths; of the caches, which grow, the new row."""
+    return {
+        f"{n}.{name}": value[-1:].contiguous() if name in MLA else value
+        for n, held in enumerate(state)
+        for name, value in held.items()
+    }

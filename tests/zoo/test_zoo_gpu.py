@@ -37,7 +37,7 @@ def held() -> tuple[int, ...]:
 @pytest.mark.parametrize("attack", GPU[1], ids=lambda attack: attack.name)
 def test_an_attack_on_the_device_ends_in_its_word_and_leaves_nothing(attack: Attack, zoo) -> None:
     ours = zoo("row-softmax", "cuda", LIMITS)
-    assert ours.honest() == "pass"
+    assert ours.honest(whole=False) == "pass"
     before, (processes, used) = ours.traces(), held()
     found = ours.grade(attack)
     assert found.result == attack.word and "Won" not in found.message, found.message
@@ -48,4 +48,4 @@ def test_an_attack_on_the_device_ends_in_its_word_and_leaves_nothing(attack: Att
     while (now := held()) > (processes, used + 64) and time.monotonic() < until:
         continue
     assert now[0] <= processes and now[1] <= used + 64
-    assert ours.honest() == "pass"
+    assert ours.honest(whole=False) == "pass"

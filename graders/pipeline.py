@@ -28,6 +28,7 @@ from graders.correctness import only, plan, run_cases
 from graders.errors import GraderVoid, SubmissionFailed
 from graders.language import examine, refuse_language
 from graders.ledger import LAUNCHES
+from graders.pacing.memory import memory_of
 from graders.preparing import Prepared, prepare
 from graders.recording import Gathered, Measurement, record
 from graders.survey import survey
@@ -129,6 +130,7 @@ def _beside_others(request: GradeRequest) -> Iterator[Callable[[], None]]:
     with ExitStack() as sharing:
         if request.mode == "isolated" and request.device != "cpu":
             sharing.enter_context(lease(turn_name(request.device), shared=True))
+            sharing.callback(memory_of(request.device).give_back)  # who waits keeps none
         yield sharing.close
 
 

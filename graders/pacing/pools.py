@@ -243,9 +243,12 @@ CHUNK = 1 << 24
 
 def _resample(flat: Any, filled: int, memory: Memory) -> None:
     """Fill the rest with elements of the filled part, chosen anew one by one."""
-    for start in range(filled, len(flat), CHUNK):
-        part = min(CHUNK, len(flat) - start)
-        flat[start : start + part] = flat[_choices(filled, part, memory, flat)]
+    bits = memory.viewed(
+        flat, f"int{8 * (_bytes(flat) // len(flat))}"
+    )  # not all floats are indexed
+    for start in range(filled, len(bits), CHUNK):
+        part = min(CHUNK, len(bits) - start)
+        bits[start : start + part] = bits[_choices(filled, part, memory, bits)]
 
 
 def _choices(among: int, count: int, memory: Memory, flat: Any) -> Any:

@@ -20,6 +20,8 @@ from graders.pacing.verify import compares_on_device, verify
 from graders.referee import WorkerSession
 from graders.roofline import work
 from graders.timing import median_interval
+from graders.worker.digests import MOST_LEAVES
+from graders.worker.pacer import MOST_INPUTS
 from tasks.spec import Shape
 from transcripts.words import GradeResult
 
@@ -36,6 +38,10 @@ PROBING_CALLS = 3
 VERIFIED = 140
 """Calls of a shape that are kept and compared, where it has so many: a worker that leaves out one
 call in twenty then passes in fewer than one grade in a thousand (0.95 ** 140)."""
+LEAST_VERIFIED = 24
+"""Calls that are compared however slow the reference is (0.95 ** 24 is 0.3; a grade has several
+shapes), and what comparing more of them may take:"""
+VERIFYING_S = {"quick": 3.0, "full": 15.0}  # a shape
 HOST_BYTES = 256 << 20  # of inputs and outputs that are compared on the host, a shape
 MOST_EVENTS = 240
 PRECISION = 0.01  # half width of the 95% interval, relative
@@ -48,11 +54,13 @@ class Timer:
         self._candidate, self._session, self._tier = candidate, session, tier
         self._memory: Memory = memory_of(candidate.device)
         self._states: States = ()
+        self._verifying_s = 0.0  # of this shape
 
     def time(self, shape: Shape) -> PacedSamples:
         """One shape. Raises SubmissionFailed, GraderVoid."""
         started = time.monotonic()
         found = PacedSamples(shape.name)
+        self._verifying_s = 0.0
         outputs = outputs_of(self._candidate, shape)
         with self._room():
             self._set_up(shape)
@@ -61,7 +69,7 @@ class Timer:
         least = STEADY_CALLS if typical_s < STEADY_S else LEAST_CALLS
         calls = max(min(round(CHAIN_S[self._tier] / typical_s), MOST_CALLS), least)
         calls = min(calls, most_calls(self._candidate, shape, self._memory))
-        share = self._share(shape, calls * CHAINS[self._tier])
+        share = self._share(shape, calls * CHAINS[self._tier], found.verified)
         while not self._enough(found.chains):
             self._candidate.check_time()
             found.chains.append(self._chain(shape, outputs, calls, share, found))
@@ -82,9 +90,11 @@ class Timer:
         least, second, *_ = sorted(chain.mean_ns for chain in chains)
         return second - least <= AGREE * least or len(chains) >= MOST_CHAINS
 
-    def _share(self, shape: Shape, calls: int) -> float:
-        """Of the calls that are kept; fewer where the reference is slow, on the host."""
-        wanted = VERIFIED
+    def _share(self, shape: Shape, calls: int, verified: int) -> float:
+        """Of the calls that are kept; fewer where the reference is slow, or on the host."""
+        each_s = self._verifying_s / max(verified, 1)
+        affordable = round(VERIFYING_S[self._tier] / max(each_s, 1e-6))
+        wanted = min(VERIFIED, max(affordable, LEAST_VERIFIED))
         if self._memory.is_device and not compares_on_device(self._candidate):
             wanted = min(
                 wanted, max(HOST_BYTES // round(work(self._candidate.task, shape).bytes), 4)
@@ -107,9 +117,11 @@ class Timer:
             slots_of(memory, outputs, calls) as slots,
         ):
             chain = self._paced(pools, outputs, slots, calls, share)
+            started = time.monotonic()
             for kept in chain.kept:
                 handed = handed_over(memory, outputs, slots, kept)
                 verify(self._candidate, memory, pools, kept, handed)
+            self._verifying_s += time.monotonic() - started
             found.verified += len(chain.kept)
         return chain
 
@@ -146,11 +158,16 @@ class Timer:
 
 
 def can_be_paced(candidate: Candidate) -> bool:
-    """On a GPU, where a shape is one call: sequences and written inputs keep the single calls."""
+    """On a GPU, where a shape is one call: sequences and written inputs keep the single calls.
+
+    So do more inputs or outputs than the page and the digest of a chain have places for.
+    """
     interface = candidate.task.interface
     if candidate.device == "cpu" or interface.written or interface.mutable_inputs:
         return False
-    return len(candidate.draw(candidate.task.smoke[0], 0).calls) == 1
+    calls = candidate.draw(candidate.task.smoke[0], 0).calls
+    fits = len(calls[0]) <= MOST_INPUTS and len(interface.outputs) <= MOST_LEAVES
+    return fits and len(calls) == 1
 
 
 def time_paced(candidate: Candidate, shapes: Sequence[Shape], tier: str) -> list[PacedSamples]:

@@ -22,6 +22,7 @@ from typing import Any
 
 GO, DONE, READY = 0, 64, 128  # first word of each line
 COMMAND, KEY, BEGIN, PLACE, STATE = 1, 2, 4, 20, 21
+MOST_INPUTS = PLACE - BEGIN
 CALL, KEEP, END, HERE = 1, 2, 3, 4
 PAGE_BYTES = 4096
 
@@ -179,7 +180,7 @@ class Pace:
 
     def _call(self, number: int) -> None:
         worker, page = self._worker, self._page
-        inputs = self._inputs(page[BEGIN : BEGIN + 16])
+        inputs = self._inputs(page[BEGIN:PLACE])
         result = worker.adapter.run(worker.entries, worker.states[page[STATE]], inputs)
         checked, leaf = self._side.checked, worker.leaf
         plain = type(result) is dict  # most are, and paths take a microsecond

@@ -10,6 +10,7 @@ from graders import machine
 from graders.base import GradeRequest
 from graders.candidate import candidate_of
 from graders.errors import SubmissionFailed
+from graders.pacing.memory import memory_of
 from graders.pacing.samples import PacedSamples
 from graders.pacing.timer import time_paced
 from tasks.loader import read_task
@@ -88,3 +89,18 @@ def test_no_device_memory_is_left(tmp_path: Path) -> None:
     free, _ = torch.cuda.mem_get_info()
     timed(naive, [LARGE], tmp_path)
     assert torch.cuda.mem_get_info()[0] >= free - (64 << 20)
+
+
+def test_a_digest_binds_to_each_of_many_outputs() -> None:
+    memory = memory_of(machine.gpus()[0].uuid)
+    torch = pytest.importorskip("torch")
+    arrays = [torch.full((n + 1, 37), n, dtype=torch.bfloat16, device="cuda") for n in range(24)]
+    whole = memory.digest(arrays, (1, 2))
+    assert memory.digest(arrays, (1, 2)) == whole != memory.digest(arrays, (1, 3))
+    for array in arrays:
+        array[-1, -1] += 1
+        assert memory.digest(arrays, (1, 2)) != whole
+        array[-1, -1] -= 1
+    assert memory.digest(arrays, (1, 2)) == whole
+    with pytest.raises(IndexError):
+        memory.digest([*arrays, arrays[0]], (1, 2))

@@ -77,7 +77,10 @@ def run(_entries, state, inputs):
             {name: inputs[path] for name, path in names} if is_kda else dict(caches)
             for is_kda, names, caches in state.blocks
         ]
-    rows = [None if is_kda else len(held["c_kv"]) for (is_kda, *_), held in zip(state.blocks, given, strict=True)]
+    rows = [
+        None if is_kda else len(held["c_kv"])
+        for (is_kda, *_), held in zip(state.blocks, given, strict=True)
+    ]
     with torch.no_grad():
         hidden, after = state.model.step(inputs["hidden"], given)
     if state.follows:

@@ -39,7 +39,9 @@ class Model(nn.Module):
         held = dict(self.named_buffers())
         self.layers = [layer(held, f"blocks.{n}.", k) for n, k in enumerate(self.cfg.pattern)]
         rope = self.cfg.qk_rope
-        powers = torch.arange(0, rope, 2, dtype=torch.float64, device=held["blocks.0.attn_norm"].device)
+        powers = torch.arange(
+            0, rope, 2, dtype=torch.float64, device=held["blocks.0.attn_norm"].device
+        )
         self.rates = self.cfg.rope_theta ** -(powers / rope)
 
     @torch.no_grad()
@@ -106,7 +108,9 @@ class Model(nn.Module):
         share = torch.cat((share, weights["one"]))
         gate, up = product(x, [part[chosen] for part in weights["gate_up"]]).chunk(2, dim=1)
         inner = F.silu(gate) * up * share[:, None]  # (n_active + 1, inter)
-        return product(inner[:, None], [part[chosen] for part in weights["down"]]).sum(0, keepdim=True)
+        return product(inner[:, None], [part[chosen] for part in weights["down"]]).sum(
+            0, keepdim=True
+        )
 
 
 def norm(x, weight):

@@ -7,22 +7,28 @@ from the writing of *go* to the sight of its digest. Afterwards, for calls chose
 worker must hand over the outputs (``KEEP``): they must be those of the digest, and be right.
 """
 
+import math
 import mmap
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from graders.buffers import Buffer
-from graders.candidate import Candidate
+from graders.candidate import Candidate, Draw
 from graders.errors import SubmissionFailed
 from graders.pacing.memory import Block, Key, Memory
 from graders.pacing.pools import Pools, draws, dtype_of
 from graders.referee import WorkerSession
+from graders.tensors import is_tensor
 from graders.worker import pacer
+from tasks.rawfloats import BITS
 from tasks.spec import Shape
+from tasks.tensors import TORCH_NAMES
 from transcripts.words import GradeResult
 
 START_S = 60.0
@@ -249,11 +255,18 @@ def slots_of(memory: Memory, outputs: Sequence[Output], calls: int) -> Iterator[
         slots.release()
 
 
-def outputs_of(candidate: Candidate, shape: Shape) -> list[Output]:
-    """What outputs must be, from the reference on one draw."""
-    drawn = draws(candidate, shape, 1)[0]
-    expected = candidate.expected(drawn)[0]
-    return [
-        Output(name, dtype_of(array), tuple(array.shape), int(array.nbytes))
-        for name, array in expected.items()
-    ]
+def outputs_of(candidate: Candidate, shape: Shape, params: Mapping[str, Any]) -> list[Output]:
+    """What outputs must be, from the reference on one draw after a setup with ``params``."""
+    calls = draws(candidate, shape, 1)[0].calls
+    expected = candidate.expected(Draw(params, calls))[0]
+    raw = candidate.task.interface.raw_outputs
+    return [_output(name, array, raw.get(name)) for name, array in expected.items()]
+
+
+def _output(name: str, array: Any, raw: str | None) -> Output:
+    """Of the reference's ``array``, which may be floats that are to be rounded to ``raw``."""
+    if raw is None:
+        return Output(name, dtype_of(array), tuple(array.shape), int(array.nbytes))
+    bits = np.dtype(BITS[raw])
+    dtype = TORCH_NAMES[raw] if is_tensor(array) else bits.name
+    return Output(name, dtype, tuple(array.shape), math.prod(array.shape) * bits.itemsize)

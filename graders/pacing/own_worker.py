@@ -8,7 +8,7 @@ from pathlib import Path
 from graders import launch
 from graders.candidate import Candidate
 from graders.errors import GraderVoid, SubmissionFailed
-from graders.pacing.chain import Chain, Output, Pacer, outputs_of, slots_of
+from graders.pacing.chain import Chain, Output, Pacer, slots_of
 from graders.pacing.events import SPIN_CYCLES, Events
 from graders.pacing.memory import Block, Memory, memory_of
 from graders.pacing.pools import Pools, pools_of
@@ -35,11 +35,14 @@ def own_session(candidate: Candidate) -> Iterator[WorkerSession]:
 
 
 def own_figures(
-    candidate: Candidate, session: WorkerSession, shape: Shape, found: PacedSamples
+    candidate: Candidate,
+    session: WorkerSession,
+    shape: Shape,
+    outputs: Sequence[Output],
+    found: PacedSamples,
 ) -> list[Trusted]:
     """What our own worker takes, in chains as long as the candidate's. Raises GraderVoid."""
     memory = memory_of(candidate.device)
-    outputs = outputs_of(candidate, shape)
     calls = len(found.chains[0].elapsed_ns)
     with (
         pools_of(candidate, shape, memory, calls, [{}]) as pools,

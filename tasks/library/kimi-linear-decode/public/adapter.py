@@ -1,8 +1,8 @@
 """From the canonical call to ``Model(cfg).step(hidden, state)``: a call is one step.
 
-The leaves of a KDA block's state come with the call as ``0.S``, ``0.cq`` and so on. Latent caches are
-dealt in ``setup``, as the first ``ctx`` rows of memory with rows to spare, and every call begins at
-the same position again; whoever writes the new row in place overwrites that of the call before.
+The leaves of a KDA block's state come with the call as ``0.S``, ``0.cq`` and so on. Latent caches
+are dealt in ``setup``, as the first ``ctx`` rows of memory with rows to spare, and every call begins
+at the same position again; whoever writes the new row in place overwrites that of the call before.
 Of what comes back the adapter takes ``hidden``, all leaves of the KDA blocks, and of each cache the
 row of the new token.
 
@@ -77,7 +77,10 @@ def run(_entries, state, inputs):
             {name: inputs[path] for name, path in names} if is_kda else dict(caches)
             for is_kda, names, caches in state.blocks
         ]
-    rows = [None if is_kda else len(held["c_kv"]) for (is_kda, *_), held in zip(state.blocks, given, strict=True)]
+    rows = [
+        None if is_kda else len(held["c_kv"])
+        for (is_kda, *_), held in zip(state.blocks, given, strict=True)
+    ]
     with torch.no_grad():
         hidden, after = state.model.step(inputs["hidden"], given)
     if state.follows:

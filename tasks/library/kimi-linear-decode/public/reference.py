@@ -170,7 +170,9 @@ def step(weights, cfg, hidden, state):
     for number, (kind, held) in enumerate(zip(cfg.pattern, state, strict=True)):
         base = f"blocks.{number}."
         attention = kda if kind == "kda" else mla
-        out, new = attention(weights, f"{base}attn.", cfg, rms_norm(h, weights[base + "attn_norm"]), held)
+        out, new = attention(
+            weights, f"{base}attn.", cfg, rms_norm(h, weights[base + "attn_norm"]), held
+        )
         h = h + out
         h = h + experts(weights, f"{base}moe.", cfg, rms_norm(h, weights[base + "moe_norm"]))
         after.append(new)
@@ -287,8 +289,8 @@ GAINS = {
     "conv_k": 0.4,
     "conv_v": 1.5,
 }
-"""Standard deviations of weights, times the root of the fan-in for matrices (1 where not named; 0.02
-for an input of 2304). With all of them alike the attention of every block would vanish beside the
+"""Standard deviations of weights, times the root of the fan-in for matrices (1 where not named:
+0.02 for an input of 2304). With all of them alike the attention of every block would vanish beside the
 rest: a flat softmax takes the mean of thousands of random rows, which is nothing. So scores spread
 over about 2, a head sees a few dozen of its rows, and what attention adds is as large as what it is
 added to. The router is steep, so that where rounding swaps the last expert chosen for the next, as
@@ -315,7 +317,9 @@ def make_weights(shape, seed, device="cpu"):
 
 def _gain(cfg, name):
     _, number, _, matrix, *_ = name.split(".")
-    return GAINS.get(f"{cfg.pattern[int(number)]}.{matrix}", GAINS.get(matrix.removeprefix("s_"), 1.0))
+    return GAINS.get(
+        f"{cfg.pattern[int(number)]}.{matrix}", GAINS.get(matrix.removeprefix("s_"), 1.0)
+    )
 
 
 def _plain(cfg, name, size, rng):
@@ -332,7 +336,10 @@ def _quantised(cfg, name, size, gain, rng):
     """Normal weights, each group of rows over the 16 levels between its least and its largest."""
     *stack, half, n = size
     groups = 2 * half // cfg.group
-    flat = [_levels((groups, cfg.group, n), gain / math.sqrt(2 * half), rng) for _ in range(math.prod(stack))]
+    flat = [
+        _levels((groups, cfg.group, n), gain / math.sqrt(2 * half), rng)
+        for _ in range(math.prod(stack))
+    ]
     q, scales, zeros = (torch.stack(parts) for parts in zip(*flat, strict=True))
     q = q.reshape(*stack, half, 2, n)
     shape = (*stack, groups, n)

@@ -479,7 +479,7 @@ def test_another_order_fails_every_draw_and_eight_bits_fail_most(
         assert found.count(False) >= least, kind
 
 
-def test_attention_to_the_last_rows_alone_is_seen(
+def test_attention_that_long_contexts_lack_is_seen(
     task: Task, public: ModuleType, adapter: ModuleType
 ) -> None:
     params, call, wanted = drawn(public, {**task.smoke[0].dims, "ctx": 1200, "dtype": "bfloat16"})

@@ -41,7 +41,9 @@ __device__ __forceinline__ unsigned add_and_tell(unsigned *counter) {
     __threadfence();
     return atomicAdd(counter, 1u);
 }
-__device__ __forceinline__ void add(float *to, float value) { atomicAdd(to, value); }
+__device__ __forceinline__ void add(float *to, float value) {
+    asm volatile("red.global.add.f32 [%0], %1;" ::"l"(to), "f"(value) : "memory");
+}
 __device__ __forceinline__ void relax() {}
 __device__ __forceinline__ float from_bits(unsigned bits) { return __uint_as_float(bits); }
 __device__ __forceinline__ unsigned to_bits(float value) { return __float_as_uint(value); }

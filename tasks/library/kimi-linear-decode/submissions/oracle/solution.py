@@ -3,6 +3,11 @@
 It needs a GPU of Hopper's or the data centre Blackwell's shared memory, and there is nothing to run
 without one: on a CPU this cannot be rehearsed, `naive` can.
 
+What bounds it, on an H200 (to be measured): a step reads 240 to 257 MB, 57 to 61 us at 4.2 TB/s, and
+its blocks meet 22 times; most of the waiting is filled by the next phase's first pieces, which are
+asked for before it. What is not filled: gate and up cannot begin before the router has chosen.
+Expected: 90 to 120 us a step at 2048, some 10 us more at 16384.
+
 Results of a step go into one of a few sets of tensors, always one that holds none of its inputs; so
 a caller who wants to keep a state over the step after the next copies it. The new row of the latent
 caches is written in place where there is room behind the old ones.
@@ -136,7 +141,10 @@ class Model(nn.Module):
         """Memory for caches with a row more, and its addresses: the same, where there is room."""
         memory = held
         if not all(map(has_room, held.values())):
-            memory = {name: old.new_empty(len(old) + SPARE, old.shape[1]) for name, old in held.items()}
+            memory = {
+                name: held[name].new_empty(len(held[name]) + SPARE, held[name].shape[1])
+                for name in MLA
+            }
         at[first + 10], at[first + 11] = (memory[name].data_ptr() for name in MLA)
         return memory
 
@@ -188,7 +196,9 @@ def of_layer(held, number, kind):
     def packed(name):
         return [held[f"{base}{name}.{part}"].data_ptr() for part in PARTS]
 
-    found = [held[base + name].data_ptr() for name in ("attn_norm", "moe_norm", "moe.router.weight")]
+    found = [
+        held[base + name].data_ptr() for name in ("attn_norm", "moe_norm", "moe.router.weight")
+    ]
     if kind == "kda":
         found += [held[base + name].data_ptr() for name in ("attn.beta_proj.weight", "attn.conv_w")]
         matrices = [packed(f"attn.{name}_proj") for name in "qkvg"]

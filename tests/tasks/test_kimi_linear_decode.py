@@ -565,17 +565,42 @@ extern "C" void decode(float *scratch, const unsigned long long *at, int ctx, in
     on_cpu::lazy = lazy;
     on_cpu::launch(blocks, THREADS, sizeof(Shared), [&] { decode_step(w); });
 }
+// How often each piece of a phase is some warp's. Returns their number, -1 for a share too large.
+extern "C" int covered(int blocks, int kind, int is_mla, int *times) {
+    int all = 0;
+    gridDim.x = blocks;
+    for (blockIdx.x = 0; (int)blockIdx.x < blocks; blockIdx.x++) {
+        Job job;
+        job.set(kind, w.sizes, is_mla);
+        if (job.last - job.first > MOST_PIECES) return -1;
+        for (int warp = 0; warp < WARPS; warp++) {
+            const int begin = job.begin(warp), end = job.begin(warp + 1);
+            if (begin < end && job.tile(end - 1) > job.tile(begin) + 1) return -1;
+            for (int at = begin; at < end; at++) times[at]++;
+        }
+        if (kind == OUT && job.first < job.last && job.tile(job.first) != job.tile(job.last - 1))
+            return -1;
+        all = job.last > all ? job.last : all;
+    }
+    return all;
+}
 """
+
+
+@pytest.fixture(scope="module")
+def built(task: Task, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, oracle = tmp_path_factory.mktemp("built"), task.folder / "submissions" / "oracle"
+    (folder / "host.cpp").write_text(HOST)
+    command = ["g++", "-O1", "-std=c++17", "-shared", "-fPIC", f"-I{oracle}", f"-I{SUPPORT}"]
+    subprocess.run([*command, "host.cpp", "-o", "host.so"], cwd=folder, check=True)
+    return folder / "host.so"
 
 
 class OnCpu:
     """What the oracle's extension offers, run thread by thread."""
 
-    def __init__(self, folder: Path, build: Path, blocks: int, lazy: int) -> None:
-        (build / "host.cpp").write_text(HOST)
-        command = ["g++", "-O1", "-std=c++17", "-shared", "-fPIC", f"-I{folder}", f"-I{SUPPORT}"]
-        subprocess.run([*command, "host.cpp", "-o", "host.so"], cwd=build, check=True)
-        self.library = ctypes.CDLL(str(build / "host.so"))
+    def __init__(self, built: Path, blocks: int, lazy: int) -> None:
+        self.library = ctypes.CDLL(str(built))
         self.library.prepare.restype = ctypes.c_long
         self.blocks, self.lazy = blocks, lazy
 
@@ -606,13 +631,13 @@ def test_the_kernel_of_the_oracle_is_right_thread_by_thread(
     task: Task,
     public: ModuleType,
     adapter: ModuleType,
-    tmp_path: Path,
+    built: Path,
     smoke: int,
     blocks: int,
     lazy: int,
 ) -> None:
     oracle = shipped(task, "oracle")
-    extension = OnCpu(task.folder / "submissions" / "oracle", tmp_path, blocks, lazy)
+    extension = OnCpu(built, blocks, lazy)
     oracle.built = lambda: extension
     shape = {**task.smoke[smoke].dims, "dtype": "bfloat16"}
     params, call, _ = drawn(public, shape)
@@ -627,10 +652,10 @@ def test_the_kernel_of_the_oracle_is_right_thread_by_thread(
 
 
 def test_the_oracle_copies_caches_without_room_in_its_launch(
-    task: Task, public: ModuleType, draws: Any, tmp_path: Path
+    task: Task, public: ModuleType, draws: Any, built: Path
 ) -> None:
     oracle = shipped(task, "oracle")
-    extension = OnCpu(task.folder / "submissions" / "oracle", tmp_path, 4, 1)
+    extension = OnCpu(built, 4, 1)
     oracle.built = lambda: extension
     params, call, wanted = draws[0]
     cfg, weights = public.build_config(params["dims"]), params["weights"]
@@ -643,6 +668,21 @@ def test_the_oracle_copies_caches_without_room_in_its_launch(
     held = after[3]["c_kv"].data_ptr()
     _, again = model.step(call["hidden"], after)  # now there is room
     assert again[3]["c_kv"].data_ptr() == held
+
+
+@pytest.mark.parametrize("blocks", [114, 132, 148])
+def test_the_oracle_deals_every_piece_of_the_timed_sizes_once(
+    task: Task, built: Path, blocks: int
+) -> None:
+    extension = OnCpu(built, blocks, 0)
+    assert extension.scratch([2304, 32, 128, 32, 512, 128, 64, 128, 64, 8, 1024, 0, 0, 0, 1]) > 0
+    kda, mla = (4 * 32, 64), (48 + 5, 64)  # tiles to project to, chunks of o
+    for is_mla, (tiles, chunks) in enumerate((kda, mla)):
+        wanted = [tiles * 36, 18 * chunks, 9 * 2 * 8 * 36, 18 * 9 * 16]
+        for kind, pieces in enumerate(wanted):
+            times = (ctypes.c_int * 8192)()
+            assert extension.library.covered(blocks, kind, is_mla, times) == pieces
+            assert times[:pieces] == [1] * pieces
 
 
 def test_results_of_the_oracle_are_never_its_inputs(task: Task, public: ModuleType) -> None:

@@ -1,5 +1,5 @@
-// The launch of `decode_step`, behind which this is included: sizes that it can do, its scratch, and
-// what stays from call to call.
+// The launch of `decode_step`, behind which this is included: sizes that it can do, its scratch,
+// and what stays from call to call.
 #pragma once
 #include "shared.cuh"
 

@@ -1,7 +1,7 @@
 """A step of Kimi-Linear as one cooperative launch (`decode.cu`), weights read as they are: 4 bits.
 
-It needs a GPU of Hopper's or the data centre Blackwell's shared memory, and there is nothing to run
-without one: on a CPU this cannot be rehearsed, `naive` can.
+It needs a GPU of Hopper's or the data centre Blackwell's shared memory, and there is nothing to
+run without one: on a CPU this cannot be rehearsed, `naive` can.
 
 What bounds it, on an H200 (to be measured): a step reads 240 to 257 MB, 57 to 61 us at 4.2 TB/s, and
 its blocks meet 22 times; most of the waiting is filled by the next phase's first pieces, which are
@@ -41,8 +41,8 @@ long long scratch(const std::vector<long long> &sizes) {
     return floats;
 }
 int prepare(int number, const std::vector<long long> &sizes,
-            const std::vector<unsigned long long> &layers, double scaling, unsigned long long scratch,
-            unsigned long long rates) {
+            const std::vector<unsigned long long> &layers, double scaling,
+            unsigned long long scratch, unsigned long long rates) {
     return prepare_model(number, sizes.data(), layers.data(), (float)scaling, (float *)scratch,
                          (const double *)rates);
 }

@@ -59,7 +59,7 @@ STRESS = (  # name, what is scaled (ends of names) and by how much, twice; atol,
     ("experts alike", ("moe.router.weight",), 0.125, (), 1.0, 0.15, None),
 )
 ON_DEVICE = ("attention alone", "no S", "cache sharp", "new row attended to")
-"""Those of the quick tier at the checked sizes: a draw there is a gigabyte of weights."""
+"""Those of the quick tier at the checked sizes."""
 MARGIN = 0.1  # between the last expert chosen and the next, in standard deviations of the logits
 TRIES = 40
 
@@ -72,21 +72,24 @@ def cases(reference, seed, tier, device):
             yield _stressed(module, stress, size, seed + 1000 * number + n, device)
         yield _following(module, size, seed + number, device)
     for number, size in enumerate(CHECKED if device == "cuda" else ()):
+        weights = module.make_weights(size, seed + number, device)  # a gigabyte, for all of them
         for n in range(SEEDS):
-            yield _plain(module, size, seed + 1000 * number + n, device)
+            yield _plain(module, size, seed + 1000 * number + n, device, weights)
         for n, stress in enumerate(STRESS):
             if tier == "full" or stress[0] in ON_DEVICE:
-                yield _stressed(module, stress, size, seed + 1000 * number + n, device)
+                yield _stressed(module, stress, size, seed + 1000 * number + n, device, weights)
 
 
-def _drawn(module, size, seed, device):
+def _drawn(module, size, seed, device, weights=None):
+    """Params and calls; with weights of their own where none are given."""
     made = module.make_inputs(size, seed, device)
-    made["params"]["weights"] = module.make_weights(size, seed, device)
+    held = module.make_weights(size, seed, device) if weights is None else {**weights}
+    made["params"]["weights"] = held
     return made["params"], made["calls"]
 
 
-def _plain(module, size, seed, device):
-    params, calls = _drawn(module, size, seed, device)
+def _plain(module, size, seed, device, weights):
+    params, calls = _drawn(module, size, seed, device, weights)
     return _case(module, f"as drawn, {_named(size)}, {seed}", "property", seed, params, calls)
 
 
@@ -99,11 +102,11 @@ def _following(module, size, seed, device):
     return _case(module, f"steps, {_named(size)}", "property", seed, params, calls + more)
 
 
-def _stressed(module, stress, size, seed, device):
+def _stressed(module, stress, size, seed, device, weights=None):
     name, first, factor, second, other_factor, atol, gate = stress
     for number in range(TRIES):
         drawn = seed + (number << 20)
-        params, (call,) = _drawn(module, size, drawn, device)
+        params, (call,) = _drawn(module, size, drawn, device, weights)
         for ends, by in ((first, factor), (second, other_factor)):
             for held in (params["weights"], call):
                 held |= {leaf: held[leaf] * by for leaf in held if ends and leaf.endswith(ends)}

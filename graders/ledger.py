@@ -232,6 +232,14 @@ def launches(ledgers: Sequence[Ledger], most: int) -> CheckResult:
     )
 
 
+def refuse_launches(checks: Iterable[CheckResult], most: int | None) -> None:
+    """Raises SubmissionFailed, ``forbidden``, where `launches` has counted more than ``most``."""
+    for check in checks:
+        if check.check == LAUNCHES and check.passed is False:
+            told = f"more launches a call than the {most} that the task allows: {check.detail}"
+            raise SubmissionFailed(GradeResult.FORBIDDEN, told)
+
+
 def _differences(one: Ledger, other: Ledger) -> Iterable[str]:
     for here, there in ((one, other), (other, one)):
         main = main_kernel(here)

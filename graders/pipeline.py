@@ -27,7 +27,7 @@ from graders.candidate import Candidate, candidate_of
 from graders.correctness import only, plan, run_cases
 from graders.errors import GraderVoid, SubmissionFailed
 from graders.language import examine, refuse_language
-from graders.ledger import LAUNCHES
+from graders.ledger import refuse_launches
 from graders.pacing.memory import memory_of
 from graders.preparing import Prepared, prepare
 from graders.recording import Gathered, Measurement, record
@@ -154,11 +154,7 @@ def _language(candidate: Candidate, request: GradeRequest, seed: str, found: Gat
         found.language = told.language
         found.ledgers += told.ledgers
         found.checks += told.checks
-        for check in told.checks:
-            if check.check == LAUNCHES and check.passed is False:
-                most = candidate.task.most_launches
-                why = f"the task allows {most} launch(es) a call: {check.detail}"
-                raise SubmissionFailed(GradeResult.FORBIDDEN, why)
+        refuse_launches(told.checks, candidate.task.most_launches)
     refuse_language(candidate.task, found.language or "")
 
 

@@ -17,13 +17,16 @@ from graders.decoys import noop_kernels
 from graders.errors import SubmissionFailed
 from graders.kernel_names import Authored
 from graders.ledger import (
+    LAUNCHES,
     NoLedger,
     ProfiledLine,
     agreement,
     authored_by,
     claimed,
     decide,
+    launches,
     ledger_of,
+    refuse_launches,
     take,
 )
 from graders.survey import Survey, conclude, survey
@@ -243,6 +246,49 @@ def test_another_shape_may_be_other_work() -> None:
     small = ledger(("mine", 1, 9), phase="check", shape="small")
     large = ledger(("theirs", 5, 9), phase="timed", shape="large")
     assert agreement([small, large]).passed is None
+
+
+# --- how many launches a call may take ------------------------------------------------------------
+
+MANY = [
+    ([("mine", 2, 9)], "2 launches a call (mine)"),
+    ([("mine", 1, 9), ("Memset (Device)", 1, 1)], "2 launches a call (mine, Memset (Device))"),
+    ([("mine", 1, 9), ("Memcpy DtoD (Device -> Device)", 1, 1)], "2 launches a call"),
+    ([("mine", 1, 9), (ELEMENTWISE, 1, 1)], "2 launches a call"),
+]
+
+
+@pytest.mark.parametrize(("lines", "told"), MANY)
+def test_every_kernel_copy_and_memset_is_a_launch(lines: Any, told: str) -> None:
+    fine, many = ledger(("mine", 1, 9), phase="check"), ledger(*lines, phase="timed")
+    found = launches([fine, many], 1)
+    assert found.passed is False and f"s, timed: {told}" in found.detail
+    with pytest.raises(SubmissionFailed, match="more launches a call than the 1") as refused:
+        refuse_launches([found], 1)
+    assert refused.value.result is GradeResult.FORBIDDEN
+
+
+def test_nodes_of_a_graph_count_each() -> None:
+    lines = [ProfiledLine(name, "kernel", 3, 10, True) for name in ("mine", "theirs")]
+    found = launches([ledger_of(lines, 3, AUTHORED, "timed", "s")], 1)
+    assert found.passed is False and "2 launches a call" in found.detail
+
+
+def test_one_launch_is_one_in_all_phases_and_refuses_nobody() -> None:
+    found = launches([ledger(("mine", 1, 9), phase=phase) for phase in ("check", "timed")], 1)
+    assert found.passed is True and found.evidence == {"s, check": 1.0, "s, timed": 1.0}
+    refuse_launches([found], 1)
+
+
+@pytest.mark.parametrize(("most", "passed"), [(None, []), (1, [True]), (0, [False])])
+def test_launches_are_counted_where_a_task_limits_them(
+    most: int | None, passed: list[bool], task: Task, submit: Submit
+) -> None:
+    limited = task.model_copy(update={"most_launches": most})
+    seen = [ledger(("row_sums", 1, 9), phase=phase, shape="tall") for phase in ("check", "timed")]
+    with candidate(limited, submit(ELSEWHERE)) as one:
+        found = conclude(one, "seed", [*task.shapes], Survey("numpy", seen))
+    assert [check.passed for check in found.checks if check.check == LAUNCHES] == passed
 
 
 # --- a worker ----------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ def library(tmp_path):
             ["fp8-gemm", "kda-chunk", "paged-attention", "topk", "moe-swiglu", "w4a16-gemm"],
         ),
         ("cuda", ["glm-fused-moe", "nsa", "megaqwen-decode", "grid-mingru"]),
+        ("mega", ["kimi-linear-decode"]),
     ],
 )
 def test_the_shipped_decks_are_locked_to_the_shipped_tasks(name, tasks):

@@ -1,10 +1,10 @@
 """From the canonical call to ``Model(cfg).step(hidden, state)``: a call is one step.
 
-The leaves of a KDA block's state come with the call as ``0.S``, ``0.cq`` and so on. Latent caches are
-dealt in ``setup``, as the first ``ctx`` rows of memory with rows to spare, and every call begins at
-the same position again; whoever writes the new row in place overwrites that of the call before.
-Of what comes back the adapter takes ``hidden``, all leaves of the KDA blocks, and of each cache the
-row of the new token.
+The leaves of a KDA block's state come with the call as ``0.S``, ``0.cq`` and so on. Latent caches
+are dealt in ``setup``, as the first ``ctx`` rows of memory with rows to spare, and every call
+begins at the same position again; whoever writes the new row in place overwrites that of the call
+before. Of what comes back the adapter takes ``hidden``, all leaves of the KDA blocks, and of each
+cache the row of the new token.
 
 Where calls follow each other, each after the first has a hidden alone, and goes on from what the
 call before it returned.

@@ -1,13 +1,13 @@
 """The step in plain PyTorch, as somebody who knows PyTorch would write it: what speed-ups are over.
 
-Weights stay four bits wide in memory, which is why they are quantised, and are unpacked when they are
-used; no copy in bfloat16 is kept, which would be four times their bytes. A group's scale is applied
-to its partial product, not to its weights. Once, when weights are loaded, what takes the same vector
-is put side by side (q, k, v and g; gate and up), and the shared expert behind
-the routed ones, so that one gather and one batched product do nine experts. Products are in bfloat16.
+Weights stay four bits wide in memory, which is why they are quantised, and are unpacked when they
+are used; no copy in bfloat16 is kept, which would be four times their bytes. A group's scale is
+applied to its partial product, not to its weights. Once, when weights are loaded, what takes the
+same vector is put side by side (q, k, v and g; gate and up), and the shared expert behind the
+routed ones, so that one gather and one batched product do nine experts. Products are in bfloat16.
 
-There is no ``torch.compile`` and no CUDA graph: a speed-up over them would be one over a version of a
-compiler, and over its warm-up at each length of the cache.
+There is no ``torch.compile`` and no CUDA graph: a speed-up over them would be one over a version of
+a compiler, and over its warm-up at each length of the cache.
 """
 
 import torch

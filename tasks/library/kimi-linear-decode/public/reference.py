@@ -289,12 +289,12 @@ GAINS = {
     "conv_k": 0.4,
     "conv_v": 1.5,
 }
-"""Standard deviations of weights, times the root of the fan-in for matrices (1 where not named; 0.02
-for an input of 2304). With all of them alike the attention of every block would vanish beside the
-rest: a flat softmax takes the mean of thousands of random rows, which is nothing. So scores spread
-over about 2, a head sees a few dozen of its rows, and what attention adds is as large as what it is
-added to. The router is steep, so that where rounding swaps the last expert chosen for the next, as
-happens in about one call of ten, little of the output goes with it."""
+"""Standard deviations of weights, times the root of the fan-in for matrices (1 where not named:
+0.02 for an input of 2304). With all of them alike the attention of every block would vanish beside
+the rest: a flat softmax takes the mean of thousands of random rows, which is nothing. So scores
+spread over about 2, a head sees a few dozen of its rows, and what attention adds is as large as
+what it is added to. The router is steep, so that where rounding swaps the last expert chosen for
+the next, as happens in about one call of ten, little of the output goes with it."""
 
 
 def make_weights(shape, seed, device="cpu"):

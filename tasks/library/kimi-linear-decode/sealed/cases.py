@@ -2,7 +2,8 @@
 
 With the drawn state each attention is already more than 30% of hidden (``GAINS`` of the reference);
 here one is nearly all of it, S is zero so that what comes back is its update alone, all experts
-chosen have about the same share, the new row of the cache is the one that is attended to.
+chosen have about the same share, the new row of the cache is the one that is attended to. Then
+steps that follow each other: only they see what a step does to the state beyond what is compared.
 """
 
 from tasks.case import Case
@@ -38,11 +39,14 @@ WIDE = {
 }
 SIZES = ({**SMALL, "ctx": 61}, {**SMALL, "ctx": 130, "kda_heads": 6, "mla_heads": 6})
 CHECKED = ({**WIDE, "ctx": 2048}, {**WIDE, "ctx": 8192})
+SEEDS = 3  # of an undisturbed step at a checked size, as on the public deck
+FOLLOWING = 5  # steps
 
 S = ("0.S", "1.S", "2.S")
 WINDOWS = tuple(f"{n}.{leaf}" for n in range(3) for leaf in ("cq", "ck", "cv"))
-CACHE = ("3.c_kv", "3.k_rope")
-STRESS = (  # name, inputs and their factor, weights (ends of names) and their factor, atol, gate
+CACHE = ("state.3.c_kv", "state.3.k_rope")
+SHARP = ("3.attn.kv_a.scales",)
+STRESS = (  # name, what is scaled (ends of names) and by how much, twice; atol, gate
     ("attention alone", ("hidden",), 1e-3, (), 1.0, 0.15, 0.08),
     ("hidden large", ("hidden",), 8.0, (), 1.0, 0.5, None),
     ("no S", S, 0.0, (), 1.0, 0.15, None),
@@ -51,46 +55,77 @@ STRESS = (  # name, inputs and their factor, weights (ends of names) and their f
     ("windows large", WINDOWS, 10.0, (), 1.0, 0.5, None),
     ("cache sharp", CACHE, 3.0, (), 1.0, 0.5, None),
     ("cache faint", CACHE, 0.1, ("3.attn.o_proj.scales",), 10.0, 0.15, None),
-    ("new row attended to", (), 1.0, ("3.attn.kv_a.scales",), 4.0, 0.5, 0.1),
-    ("experts alike", (), 1.0, ("moe.router.weight",), 0.125, 0.15, None),
+    ("new row attended to", SHARP, 4.0, (), 1.0, 0.5, 0.1),
+    ("experts alike", ("moe.router.weight",), 0.125, (), 1.0, 0.15, None),
 )
+ON_DEVICE = ("attention alone", "no S", "cache sharp", "new row attended to")
+"""Those of the quick tier at the checked sizes."""
 MARGIN = 0.1  # between the last expert chosen and the next, in standard deviations of the logits
 TRIES = 40
 
 
 def cases(reference, seed, tier, device):
     """All cases; on a GPU at the checked sizes too."""
-    for number, size in enumerate((*SIZES, *(CHECKED if device == "cuda" else ()))):
+    module = reference.module
+    for number, size in enumerate(SIZES):
         for n, stress in enumerate(STRESS):
-            yield _case(reference.module, stress, size, seed + 1000 * number + n, device)
+            yield _stressed(module, stress, size, seed + 1000 * number + n, device)
+        yield _following(module, size, seed + number, device)
+    for number, size in enumerate(CHECKED if device == "cuda" else ()):
+        weights = module.make_weights(size, seed + number, device)  # a gigabyte, for all of them
+        for n in range(SEEDS):
+            yield _plain(module, size, seed + 1000 * number + n, device, weights)
+        for n, stress in enumerate(STRESS):
+            if tier == "full" or stress[0] in ON_DEVICE:
+                yield _stressed(module, stress, size, seed + 1000 * number + n, device, weights)
 
 
-def _case(module, stress, size, seed, device):
-    name, inputs, factor, ends, of_weights, atol, gate = stress
+def _drawn(module, size, seed, device, weights=None):
+    """Params and calls; with weights of their own where none are given."""
+    made = module.make_inputs(size, seed, device)
+    held = module.make_weights(size, seed, device) if weights is None else {**weights}
+    made["params"]["weights"] = held
+    return made["params"], made["calls"]
+
+
+def _plain(module, size, seed, device, weights):
+    params, calls = _drawn(module, size, seed, device, weights)
+    return _case(module, f"as drawn, {_named(size)}, {seed}", "property", seed, params, calls)
+
+
+def _following(module, size, seed, device):
+    """Steps of which each goes on from the state that the one before it returned."""
+    params, calls = _drawn(module, size, seed, device)
+    cfg = module.build_config(size)
+    more = [{"hidden": module.init_token(cfg, seed + n, device)} for n in range(1, FOLLOWING)]
+    params["follows"] = True
+    return _case(module, f"steps, {_named(size)}", "property", seed, params, calls + more)
+
+
+def _stressed(module, stress, size, seed, device, weights=None):
+    name, first, factor, second, other_factor, atol, gate = stress
     for number in range(TRIES):
         drawn = seed + (number << 20)
-        weights = module.make_weights(size, drawn, device)
-        for leaf in weights:
-            if leaf.endswith(ends) and ends:
-                weights[leaf] = weights[leaf] * of_weights
-        made = module.make_inputs(size, drawn, device)
-        (call,) = made["calls"]
-        for leaf in inputs:
-            call[leaf] = call[leaf] * factor
-        if name != "experts alike" or margin(module, weights, size, call) > MARGIN:
+        params, (call,) = _drawn(module, size, drawn, device, weights)
+        for ends, by in ((first, factor), (second, other_factor)):
+            for held in (params["weights"], call):
+                held |= {leaf: held[leaf] * by for leaf in held if ends and leaf.endswith(ends)}
+        if name != "experts alike" or margin(module, params["weights"], size, call) > MARGIN:
             break
-    (wanted,) = module.reference({**made["params"], "weights": weights}, [call])
-    plain = weights if device == "cuda" else _arrays(weights)
-    return Case(
-        f"{name}, hidden {size['hidden']}, ctx {size['ctx']}",
-        "stress:" + name,
-        str(drawn),
-        {**made["params"], "weights": plain},
-        [_arrays(call)],
-        [_arrays(wanted)],
-        atol=atol,
-        rms_ratio=gate,
-    )
+    limits = {"atol": atol, "rms_ratio": gate}
+    named = f"{name}, {_named(size)}"
+    return _case(module, named, "stress:" + name, drawn, params, [call], **limits)
+
+
+def _named(size):
+    return f"hidden {size['hidden']}, ctx {size['ctx']}"
+
+
+def _case(module, name, group, seed, params, calls, **limits):
+    expected = [_arrays(wanted) for wanted in module.reference(params, calls)]
+    if not calls[0]["hidden"].is_cuda:
+        params = {**params, "weights": _arrays(params["weights"])}
+    return Case(name, group, str(seed), params, [_arrays(c) for c in calls], expected, **limits)
 
 
 def _arrays(tensors):
@@ -101,7 +136,8 @@ def margin(module, weights, size, call):
     """The least lead, over the blocks, of the last expert chosen over the first that is not."""
     cfg, least = module.build_config(size), float("inf")
     h = call["hidden"].float()
-    for number, (kind, held) in enumerate(zip(cfg.pattern, module.nested(call, cfg), strict=True)):
+    pairs = zip(cfg.pattern, module.nested(call, weights, cfg), strict=True)
+    for number, (kind, held) in enumerate(pairs):
         base = f"blocks.{number}."
         attention = module.kda if kind == "kda" else module.mla
         x = module.rms_norm(h, weights[base + "attn_norm"])

@@ -5,11 +5,11 @@
 //   KDA  project | delta rule |                        o | gate, up | down
 //   MLA  project | absorb q | attend | join, values | o | gate, up | down
 //
-// Products go as streams of pieces (`products.cuh`): a phase's first pieces, 36 of a block, are asked
-// for before the meeting that it has to wait for, so that memory works meanwhile. Where results of
-// many blocks are added, they add to sums in global memory, which a later phase sets back to zero.
-// Every block keeps the whole residual stream. The router is linear in it: its logits are added up
-// by whoever has a part of the stream, so routing needs no phase.
+// Products go as streams of pieces (`products.cuh`): a phase's first pieces, 36 of a block, are
+// asked for before the meeting that it has to wait for, so that memory works meanwhile. Where
+// results of many blocks are added, they add to sums in global memory, which a later phase sets
+// back to zero. Every block keeps the whole residual stream. The router is linear in it: its logits
+// are added up by whoever has a part of the stream, so routing needs no phase.
 #include "products.cuh"
 
 __device__ __forceinline__ float block_sum(Shared &s, float value) {
@@ -104,7 +104,8 @@ __device__ __forceinline__ void router_of(const Shared &s, const Layer &w, const
 }
 
 // What this block's share of o, which `s.normed` holds, adds to the logits.
-__device__ __forceinline__ void new_logits(Shared &s, const Job &job, const uint2 (&rows)[EXPERTS_EACH]) {
+__device__ __forceinline__ void new_logits(Shared &s, const Job &job,
+                                           const uint2 (&rows)[EXPERTS_EACH]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     __syncthreads();
     if (job.first == job.last) return;
@@ -112,8 +113,8 @@ __device__ __forceinline__ void new_logits(Shared &s, const Job &job, const uint
 #pragma unroll
     for (int i = 0; i < EXPERTS_EACH; i++) {
         const int e = warp + i * WARPS;
-        const float sum = warp_sum(low(rows[i].x) * x.x + high(rows[i].x) * x.y + low(rows[i].y) * x.z +
-                                   high(rows[i].y) * x.w);
+        const float sum = warp_sum(low(rows[i].x) * x.x + high(rows[i].x) * x.y +
+                                   low(rows[i].y) * x.z + high(rows[i].y) * x.w);
         if (lane == 0 && e < s.sizes.experts) add(s.sums.logits + e, sum);
     }
 }
@@ -127,7 +128,8 @@ __device__ __forceinline__ void ask_for_router(const Shared &s, const Layer &w, 
         ask_into_l2(from + (long)(i / 2) * s.sizes.hidden + i % 2 * 64);
 }
 
-// The experts of the largest logits, ties by the lower number: `s.chosen`, their logits in `s.share`.
+// The experts of the largest logits, ties by the lower number: `s.chosen`, their logits in
+// `s.share`.
 __device__ __forceinline__ void choose(Shared &s) {
     const int own = threadIdx.x, experts = s.sizes.experts;
     if (own < MOST_EXPERTS) s.logits[own] = own < experts ? __ldcg(s.sums.logits + own) : -INFINITY;
@@ -170,7 +172,8 @@ __device__ __forceinline__ void clear(float *from, int n) {
 __device__ __forceinline__ void begin(Shared &s, const Work &w) {
     const int tid = threadIdx.x, kind = tid % KINDS;
     static_assert(sizeof(Layer) * LAYERS / 8 <= THREADS, "a word a thread");
-    if (tid < LAYERS * (int)sizeof(Layer) / 8) ((uint64_t *)s.layers)[tid] = ((const uint64_t *)w.layers)[tid];
+    if (tid < LAYERS * (int)sizeof(Layer) / 8)
+        ((uint64_t *)s.layers)[tid] = ((const uint64_t *)w.layers)[tid];
     if (tid == 0) {
         s.sizes = w.sizes;
         s.chosen[w.sizes.active] = 0;  // the shared expert is the only one of its matrices
@@ -184,12 +187,15 @@ __device__ __forceinline__ void begin(Shared &s, const Work &w) {
 __device__ __forceinline__ void enter(Shared &s, const Work &w, int layer) {
     if (threadIdx.x == 0) s.sums = sums_at(w, layer);
     start(PROJECT, layer);
-    if (s.sizes.is_mla[layer]) ask_for_latent(w, layer);
-    else ask_for_state(w, layer);
+    if (s.sizes.is_mla[layer])
+        ask_for_latent(w, layer);
+    else
+        ask_for_state(w, layer);
     load_norms(s, s.layers[layer]);
 }
 
-__device__ __forceinline__ void attention(Shared &s, const Work &w, int layer, float scale, Meeting &all) {
+__device__ __forceinline__ void attention(Shared &s, const Work &w, int layer, float scale,
+                                          Meeting &all) {
     const Layer &own = s.layers[layer];
     if (s.sizes.is_mla[layer]) {
         if (blockIdx.x < splits_of(s.sizes)) ask_for_rows(w, layer, blockIdx.x, s.attend);
@@ -260,121 +266,4 @@ __global__ void __launch_bounds__(THREADS, 1) decode_step(const __grid_constant_
     all.leave();
 }
 
-// --- the launch -------------------------------------------------------------------------------------
-
-// What of the sizes the kernel cannot do, on `blocks` blocks; nothing when it can.
-static const char *refused(const Sizes &z, int blocks) {
-    if (z.hidden > MOST_HIDDEN || z.hidden % GROUP) return "hidden";
-    if (z.dim > MOST_DIM || z.dim % SLICE || z.kda_heads > MOST_HEADS) return "KDA heads";
-    if (z.kda_heads * z.dim % GROUP || z.mla_heads * z.v_dim % GROUP) return "width of attention";
-    if (z.latent > 512 || z.latent % GROUP || z.latent + z.rope > MOST_LATENT || z.rope % 8) return "latent";
-    if (z.mla_heads > MOST_HEADS || z.nope > MOST_DIM || z.v_dim > MOST_DIM) return "MLA heads";
-    if (z.nope % 8 || z.v_dim % 8) return "sizes of MLA heads";
-    if (z.experts > MOST_EXPERTS || z.active > MOST_ACTIVE || z.inter % GROUP) return "experts";
-    if (blocks > 512 || blocks < z.hidden / TILE) return "blocks";
-    const int tiles[4] = {4 * ((z.kda_heads * z.dim + TILE - 1) / TILE), z.hidden / TILE,
-                          (z.active + 1) * 2 * (z.inter / TILE), z.hidden / TILE};
-    const int wide_ = z.kda_heads * z.dim > z.mla_heads * z.v_dim ? z.kda_heads * z.dim : z.mla_heads * z.v_dim;
-    const int chunks[4] = {z.hidden / CHUNK, wide_ / CHUNK, z.hidden / CHUNK,
-                           (z.active + 1) * (z.inter / CHUNK)};
-    for (int n = 0; n < 4; n++) {
-        const int most = (tiles[n] * chunks[n] + blocks - 1) / blocks;
-        if (most > MOST_PIECES || most / WARPS + 1 > chunks[n] + 1) return "products on so few blocks";
-    }
-    return "";
-}
-
-struct Scratch {
-    long sums, q_latent, parts, stats, counters, floats;  // where each begins
-};
-static Scratch scratch_of(const Sizes &z, int blocks) {
-    Scratch s;
-    s.counters = 0;
-    s.sums = 32;
-    s.q_latent = s.sums + (long)LAYERS * sums_of(z);
-    s.q_latent = (s.q_latent + 31) / 32 * 32;
-    s.parts = s.q_latent + MOST_HEADS * STRIDE / 2;
-    s.stats = s.parts + (long)blocks * MOST_HEADS * z.latent;
-    s.floats = s.stats + (long)blocks * MOST_HEADS * 2;
-    return s;
-}
-static void place_scratch(Work &w, float *scratch, int blocks) {
-    const Scratch at = scratch_of(w.sizes, blocks);
-    w.counters = (unsigned *)(scratch + at.counters);
-    w.sums = scratch + at.sums;
-    w.q_latent = (bf16 *)(scratch + at.q_latent);
-    w.parts = scratch + at.parts;
-    w.stats = scratch + at.stats;
-}
-
-// What stays the same from call to call, of the addresses in the order of `Layer`.
-static void fill(Work &w, const long long *sizes, const unsigned long long *layers, float scaling) {
-    Sizes &z = w.sizes;
-    int *const to[] = {&z.hidden, &z.kda_heads, &z.dim, &z.mla_heads, &z.latent, &z.nope,
-                       &z.rope, &z.v_dim, &z.experts, &z.active, &z.inter};
-    for (int *one : to) *one = (int)*sizes++;
-    for (int n = 0; n < LAYERS; n++) {
-        z.is_mla[n] = (int)*sizes++;
-        w.layers[n] = *(const Layer *)(layers + n * (sizeof(Layer) / 8));
-    }
-    z.scaling = scaling;
-}
-// What a call brings: hidden, out, then of each layer the addresses of `State`.
-static void bring(Work &w, const unsigned long long *at, int ctx) {
-    w.hidden = (const bf16 *)at[0];
-    w.out = (bf16 *)at[1];
-    for (int n = 0; n < LAYERS; n++) w.states[n] = *(const State *)(at + 2 + n * (sizeof(State) / 8));
-    w.sizes.ctx = ctx;
-}
-
-#ifdef __CUDACC__
-#include <mutex>
-#include <vector>
-
-static std::mutex lock;
-static std::vector<Work> models;  // what was prepared; a number is a place in it
-static int blocks_there;
-
-// Returns what is wrong, or nothing; `floats` is the scratch that a model needs, zeroed.
-extern "C" const char *blocks_and_scratch(const long long *sizes, int *blocks, long long *floats) {
-    int device = 0;
-    cudaError_t error = cudaGetDevice(&device);
-    if (error == cudaSuccess)
-        error = cudaDeviceGetAttribute(blocks, cudaDevAttrMultiProcessorCount, device);
-    if (error == cudaSuccess)
-        error = cudaFuncSetAttribute(decode_step, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     (int)sizeof(Shared));
-    if (error != cudaSuccess) return cudaGetErrorString(error);
-    Work w = {};
-    std::vector<unsigned long long> none(LAYERS * (sizeof(Layer) / 8));
-    fill(w, sizes, none.data(), 1);
-    blocks_there = *blocks;
-    *floats = scratch_of(w.sizes, *blocks).floats;
-    return refused(w.sizes, *blocks);
-}
-
-// Keeps a model under `number`, or under a new number for a negative one; returns it.
-extern "C" int prepare_model(int number, const long long *sizes, const unsigned long long *layers,
-                             float scaling, float *scratch, const double *rates) {
-    std::lock_guard<std::mutex> held(lock);
-    if (number < 0) {
-        number = (int)models.size();
-        models.emplace_back();
-    }
-    Work &w = models[number];
-    fill(w, sizes, layers, scaling);
-    place_scratch(w, scratch, blocks_there);
-    w.rates = rates;
-    return number;
-}
-
-extern "C" const char *decode(int number, const unsigned long long *at, int ctx, void *stream) {
-    Work w = models[number];
-    bring(w, at, ctx);
-    void *arguments[] = {&w};
-    const cudaError_t error =
-        cudaLaunchCooperativeKernel(decode_step, dim3(blocks_there), dim3(THREADS), arguments,
-                                    sizeof(Shared), (cudaStream_t)stream);
-    return error == cudaSuccess ? "" : cudaGetErrorString(error);
-}
-#endif
+#include "launch.cuh"  // of this kernel

@@ -3,9 +3,9 @@
 #pragma once
 #include "machine.cuh"
 
-constexpr int LANES = SLICE / 4;                 // of four columns each
-constexpr int LINES = 256 / LANES;               // rows of S at once
-constexpr int OWN_ROWS = MOST_DIM / LINES;       // of a thread
+constexpr int LANES = SLICE / 4;            // of four columns each
+constexpr int LINES = 256 / LANES;          // rows of S at once
+constexpr int OWN_ROWS = MOST_DIM / LINES;  // of a thread
 
 struct Delta {
     float q[MOST_DIM], k[MOST_DIM], decay[MOST_DIM], v[SLICE];
@@ -30,8 +30,8 @@ __device__ __forceinline__ float convolved(const Work &w, const Sums &sums, int 
         to[1] = three;
         to[2] = narrow(now);
     }
-    return silu(wide(taps[0]) * wide(one) + wide(taps[1]) * wide(two) + wide(taps[2]) * wide(three) +
-                wide(taps[3]) * now);
+    return silu(wide(taps[0]) * wide(one) + wide(taps[1]) * wide(two) +
+                wide(taps[2]) * wide(three) + wide(taps[3]) * now);
 }
 
 // Asks for what a later `delta_rule` of this block will read.
@@ -67,14 +67,19 @@ __device__ __forceinline__ void delta_rule(const Work &w, const Sums &sums, int 
 #pragma unroll
             for (int n = 0; n < OWN_ROWS; n++)
                 if (line + n * LINES < z.dim)
-                    S[n] = __ldcg((const float4 *)(w.states[layer].S + at + (line + n * LINES) * z.dim));
+                    S[n] = __ldcg(
+                        (const float4 *)(w.states[layer].S + at + (line + n * LINES) * z.dim));
         for (int i = tid; i < 3 * z.dim + SLICE; i += THREADS) {
             const int e = i % z.dim;
             const bool is_own = e >= first && e < first + SLICE;
-            if (i < z.dim) s.q[e] = convolved(w, sums, layer, 0, base + e, is_own);
-            else if (i < 2 * z.dim) s.k[e] = convolved(w, sums, layer, 1, base + e, is_own);
-            else if (i < 3 * z.dim) s.decay[e] = expf(-softplus(__ldcg(sums.projected + 3L * wide_ + base + e)));
-            else s.v[e] = convolved(w, sums, layer, 2, base + first + e, true);
+            if (i < z.dim)
+                s.q[e] = convolved(w, sums, layer, 0, base + e, is_own);
+            else if (i < 2 * z.dim)
+                s.k[e] = convolved(w, sums, layer, 1, base + e, is_own);
+            else if (i < 3 * z.dim)
+                s.decay[e] = expf(-softplus(__ldcg(sums.projected + 3L * wide_ + base + e)));
+            else
+                s.v[e] = convolved(w, sums, layer, 2, base + first + e, true);
         }
         __syncthreads();
         if (tid < 256) {

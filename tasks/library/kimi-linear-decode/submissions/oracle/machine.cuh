@@ -22,8 +22,11 @@ __device__ __forceinline__ void copy8(void *to, const void *from, bool valid) {
                  "r"(valid ? 8 : 0)
                  : "memory");
 }
-__device__ __forceinline__ void copies_end() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int LEFT> __device__ __forceinline__ void copies_wait() {
+__device__ __forceinline__ void copies_end() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int LEFT>
+__device__ __forceinline__ void copies_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 }
 __device__ __forceinline__ void ask_into_l2(const void *from) {
@@ -41,7 +44,9 @@ __device__ __forceinline__ unsigned add_and_tell(unsigned *counter) {
     __threadfence();
     return atomicAdd(counter, 1u);
 }
-__device__ __forceinline__ void add(float *to, float value) { atomicAdd(to, value); }
+__device__ __forceinline__ void add(float *to, float value) {
+    asm volatile("red.global.add.f32 [%0], %1;" ::"l"(to), "f"(value) : "memory");
+}
 __device__ __forceinline__ void relax() {}
 __device__ __forceinline__ float from_bits(unsigned bits) { return __uint_as_float(bits); }
 __device__ __forceinline__ unsigned to_bits(float value) { return __float_as_uint(value); }
@@ -89,7 +94,9 @@ __device__ __forceinline__ bf16 narrow(float value) {
 }
 __device__ __forceinline__ float sigmoid(float x) { return 1 / (1 + expf(-x)); }
 __device__ __forceinline__ float silu(float x) { return x / (1 + expf(-x)); }
-__device__ __forceinline__ float softplus(float x) { return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))); }
+__device__ __forceinline__ float softplus(float x) {
+    return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)));
+}
 __device__ __forceinline__ int least(int a, int b) { return a < b ? a : b; }
 __device__ __forceinline__ int pieces(int n, int by) { return (n + by - 1) / by; }
 
@@ -112,8 +119,8 @@ struct Matrix {
 
 struct Layer {
     const bf16 *attn_norm, *moe_norm, *router;
-    const bf16 *beta, *conv;            // KDA
-    Matrix in[4];                       // q k v g, or q, kv_a, kv_b
+    const bf16 *beta, *conv;  // KDA
+    Matrix in[4];             // q k v g, or q, kv_a, kv_b
     Matrix out, gate, up, down, s_gate, s_up, s_down;
 };
 
@@ -124,7 +131,7 @@ struct State {
     float *new_S;
     bf16 *new_windows[3];
     const bf16 *c_kv, *k_rope;
-    bf16 *new_c_kv, *new_k_rope;        // ctx + 1 rows; the same as the old ones, or others
+    bf16 *new_c_kv, *new_k_rope;  // ctx + 1 rows; the same as the old ones, or others
 };
 
 struct Sizes {
@@ -139,7 +146,7 @@ struct Sums {
     float *attended;   // what o takes
     float *h;          // o
     float *logits;
-    float *up;         // (active + 1, 2, inter): gate and up of each expert, the shared one last
+    float *up;  // (active + 1, 2, inter): gate and up of each expert, the shared one last
     float *down;
 };
 
@@ -150,11 +157,11 @@ struct Work {
     const bf16 *hidden;
     const double *rates;  // (rope / 2): half turns a position
     bf16 *out;
-    float *sums;          // LAYERS times `sums_of` floats
-    bf16 *q_latent;       // (MOST_HEADS, STRIDE); zeros where there is no head and no column
-    float *parts;         // (blocks, MOST_HEADS, latent)
-    float *stats;         // (blocks, MOST_HEADS, 2): largest score and sum of each part
-    unsigned *counters;   // meetings, then blocks that have left
+    float *sums;         // LAYERS times `sums_of` floats
+    bf16 *q_latent;      // (MOST_HEADS, STRIDE); zeros where there is no head and no column
+    float *parts;        // (blocks, MOST_HEADS, latent)
+    float *stats;        // (blocks, MOST_HEADS, 2): largest score and sum of each part
+    unsigned *counters;  // meetings, then blocks that have left
 };
 
 ON_BOTH int projected_of(const Sizes &z) {

@@ -1,12 +1,12 @@
 // Products of one vector with 4-bit matrices, as a stream of pieces of 64 rows x 128 columns.
 //
-// All pieces of a phase, column after column, are one list; a block has an equal share of it, a warp
-// an equal share of that. Each lane copies what it will read itself, SLOTS pieces ahead, so a stream
-// needs no barrier, and begins before the vector is there.
+// All pieces of a phase, column after column, are one list; a block has an equal share of it, a
+// warp an equal share of that. Each lane copies what it will read itself, SLOTS pieces ahead, so a
+// stream needs no barrier, and begins before the vector is there.
 //
 // Tensor cores multiply: two bytes of one column, four rows apart, make a pair of bfloat16
-// 128 + q by a mask; x is the other operand, as two bfloat16 terms in two of its eight columns. What
-// the 128 adds is taken off with the zero of the group.
+// 128 + q by a mask; x is the other operand, as two bfloat16 terms in two of its eight columns.
+// What the 128 adds is taken off with the zero of the group.
 //
 // One kernel has many phases: what they share is not inlined, or its code would fit into no cache.
 #pragma once
@@ -36,7 +36,8 @@ __device__ __forceinline__ Source source(const Shared &s, int kind, int layer, i
     if (kind == DOWN) {
         const int expert = quotient(chunk, job.by_each), own = chunk - expert * job.each;
         const bool is_shared = expert == z.active;
-        return piece(is_shared ? w.s_down : w.down, s.chosen[expert], z.inter, z.hidden, tile * TILE, own);
+        return piece(is_shared ? w.s_down : w.down, s.chosen[expert], z.inter, z.hidden,
+                     tile * TILE, own);
     }
     const int which = quotient(tile, job.by_each), column = (tile - which * job.each) * TILE;
     if (kind == PROJECT) {
@@ -45,7 +46,8 @@ __device__ __forceinline__ Source source(const Shared &s, int kind, int layer, i
                      is_row ? (tile - job.each) * TILE : column, chunk);
     }
     const int expert = which / 2;
-    const Matrix &gate = expert == z.active ? w.s_gate : w.gate, &up = expert == z.active ? w.s_up : w.up;
+    const Matrix &gate = expert == z.active ? w.s_gate : w.gate,
+                 &up = expert == z.active ? w.s_up : w.up;
     return piece(which % 2 ? up : gate, s.chosen[expert], z.hidden, z.inter, column, chunk);
 }
 
@@ -66,7 +68,8 @@ __device__ __forceinline__ Target target(const Shared &s, int kind, int layer, i
         n = z.latent + z.rope;
     }
     const int column = (tile - which * job.each) * TILE;
-    return Target{(kind == PROJECT ? s.sums.projected : s.sums.up) + which * job.wide + column, n - column};
+    return Target{(kind == PROJECT ? s.sums.projected : s.sums.up) + which * job.wide + column,
+                  n - column};
 }
 
 __device__ __forceinline__ void request(Slot &slot, const Source &from) {
@@ -103,7 +106,8 @@ __device__ __forceinline__ void multiply(const Slot &slot, const unsigned (&x)[4
         }
         const uint4 one = *(const uint4 *)slot.q[2 * step][lane];
         const uint4 two = *(const uint4 *)slot.q[2 * step + 1][lane];
-        const unsigned ones[4] = {one.x, one.y, one.z, one.w}, twos[4] = {two.x, two.y, two.z, two.w};
+        const unsigned ones[4] = {one.x, one.y, one.z, one.w},
+                       twos[4] = {two.x, two.y, two.z, two.w};
 #pragma unroll
         for (int j = 0; j < 8; j++) {
             const unsigned p = bytes_of(ones[j / 2], twos[j / 2], j % 2 ? 0x7632 : 0x5410);
@@ -144,7 +148,8 @@ __device__ __forceinline__ void ask(Shared &s, int kind, int layer, int n) {
     const int warp = threadIdx.x / 32;
     const Job &job = s.jobs[s.sizes.is_mla[layer]][kind];
     const int at = job.begin(warp) + n;
-    if (at < job.begin(warp + 1)) request(s.ring.slots[warp][n % SLOTS], source(s, kind, layer, at));
+    if (at < job.begin(warp + 1))
+        request(s.ring.slots[warp][n % SLOTS], source(s, kind, layer, at));
     copies_end();
 }
 
@@ -237,7 +242,8 @@ __device__ NOT_INLINE void prepare(int kind, int layer, float scale) {
 #pragma unroll
     for (int n = 0; n < MOST; n++) {
         const int at = job.first + warp + n * WARPS;
-        if (at < job.last) x[n] = values(s, kind, (at - job.tile(at) * job.chunks) * CHUNK + 2 * lane, scale);
+        if (at < job.last)
+            x[n] = values(s, kind, (at - job.tile(at) * job.chunks) * CHUNK + 2 * lane, scale);
     }
 #pragma unroll
     for (int n = 0; n < MOST; n++) {

@@ -28,14 +28,16 @@ struct Reduced {  // of each warp: its first tile and the one after it
 };
 
 // n / of by its inverse: exact for the few thousand that are divided here.
-__device__ __forceinline__ int quotient(int n, float inverse) { return (int)((n + 0.5f) * inverse); }
+__device__ __forceinline__ int quotient(int n, float inverse) {
+    return (int)((n + 0.5f) * inverse);
+}
 
 // The pieces of one phase, column of tiles after column, and the share of this block.
 struct Job {
-    int chunks;         // pieces of a tile of columns
-    int each;           // tiles, for down pieces, of one matrix
+    int chunks;  // pieces of a tile of columns
+    int each;    // tiles, for down pieces, of one matrix
     float by_chunks, by_each;
-    int wide;           // columns of the first matrices
+    int wide;  // columns of the first matrices
     int first, last;
 
     __device__ void set(int kind, const Sizes &z, bool is_mla) {
@@ -71,7 +73,9 @@ struct Job {
     }
     // Where the n-th of `of` equal shares begins.
     static __device__ int share(int all, int n, int of) { return all * n / of; }
-    __device__ __forceinline__ int begin(int warp) const { return first + (last - first) * warp / WARPS; }
+    __device__ __forceinline__ int begin(int warp) const {
+        return first + (last - first) * warp / WARPS;
+    }
     __device__ __forceinline__ int tile(int at) const { return quotient(at, by_chunks); }
 };
 
@@ -96,10 +100,10 @@ struct Shared {
     float logits[MOST_EXPERTS];
     float share[MOST_ACTIVE + 1];
     int chosen[MOST_ACTIVE + 1];
-    Job jobs[2][KINDS];                       // of KDA, of MLA
+    Job jobs[2][KINDS];  // of KDA, of MLA
     Layer layers[LAYERS];
     Sizes sizes;
-    Sums sums;                                // of the present layer
+    Sums sums;  // of the present layer
 
     __device__ Shared() {}
 };
@@ -108,6 +112,6 @@ struct Shared {
 static_assert(sizeof(Shared) <= 232448, "shared memory of an SM");
 #endif
 
-#define SHARED(name)                \
-    SHARED_MEMORY(shared_memory);   \
+#define SHARED(name)              \
+    SHARED_MEMORY(shared_memory); \
     Shared &name = *(Shared *)shared_memory

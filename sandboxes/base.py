@@ -30,6 +30,7 @@ class Limits:
     cpus: float = 2.0
     pids: int = 512
     file_bytes: int = 4 << 30  # largest single file (RLIMIT_FSIZE)
+    disk_bytes: int = 4 << 30  # of the workspace; a resumed session keeps what it began with
     output_bytes: int = 64 << 10  # of one command, both ends kept
     get_bytes: int = 16 << 20  # of one file read back
     snapshot_bytes: int = 64 << 20  # of all files of a snapshot

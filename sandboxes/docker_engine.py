@@ -31,6 +31,7 @@ from sandboxes.supervised import (
     door_words,
 )
 from sandboxes.toolchain import BASE_ENV, host_toolchain, interpreter
+from sandboxes.volume import MOUNT_OPTIONS, Volume, volume_in
 from sandboxes.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -81,15 +82,19 @@ class DockerProvider:
         """Start a container whose PID 1 is the supervisor."""
         if find_spec("docker") is None:
             raise SandboxUnavailable(_NO_SDK)
+        volume = volume_in(spec.state_dir, spec.limits.disk_bytes)
+        with volume.held():
+            return self._started(spec, volume)
+
+    def _started(self, spec: SandboxSpec, volume: Volume) -> Sandbox:
+        """A container whose supervisor has called."""
         from docker.errors import DockerException  # noqa: PLC0415 - heavy
 
-        workspace = Workspace(
-            spec.state_dir / "workspace", WORKSPACE, spare_uid(spec.session_id), spec.limits
-        )
+        workspace = Workspace(volume, WORKSPACE, spare_uid(spec.session_id), spec.limits)
         with _client(_CALL_S) as client, _listener(spec.state_dir / "wire") as listener:
             try:
                 image = host_image.ensure(client)
-                options = _options(spec, workspace.root)
+                options = _options(spec, volume)
                 container = client.containers.create(image, **options)
             except DockerException as error:
                 raise SandboxStartFailed(f"the engine makes no container: {error}") from error
@@ -167,7 +172,7 @@ def _client(timeout_s: float) -> Iterator["DockerClient"]:
         client.close()
 
 
-def _options(spec: SandboxSpec, workspace: Path) -> dict[str, Any]:
+def _options(spec: SandboxSpec, volume: Volume) -> dict[str, Any]:
     """Everything about the container of a session."""
     limits, uid = spec.limits, spare_uid(spec.session_id)
     memory = limits.memory_bytes
@@ -184,7 +189,7 @@ def _options(spec: SandboxSpec, workspace: Path) -> dict[str, Any]:
         "command": [*supervisor, *door_words(spec)],
         "user": f"{uid}:{uid}",
         "labels": {OWNER_LABEL: spec.owner, SESSION_LABEL: spec.session_id},
-        "mounts": [*_binds(mounts), *_binds([Mount(workspace, WORKSPACE)], "rw")],
+        "mounts": [*_binds(mounts), _workspace_mount(volume)],
         "devices": [f"{path}:{path}:rw" for path in gpu_devices(spec.gpus)],
         "tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={memory // TMP_SHARE}"},  # noqa: S108
         "shm_size": memory // SHM_SHARE,
@@ -212,13 +217,25 @@ def _confinement(mounts: Sequence[Mount]) -> dict[str, Any]:
     }
 
 
-def _binds(mounts: Sequence[Mount], mode: str = "ro") -> list[Any]:
+def _binds(mounts: Sequence[Mount]) -> list[Any]:
     from docker.types import Mount as Bind  # noqa: PLC0415 - heavy
 
-    return [
-        Bind(mount.target, str(mount.source), type="bind", read_only=mode == "ro")
-        for mount in mounts
-    ]
+    return [Bind(mount.target, str(mount.source), type="bind", read_only=True) for mount in mounts]
+
+
+def _workspace_mount(volume: Volume) -> Any:
+    """The engine mounts a device by itself, so that it needs no mount of ours in its view.
+
+    The volume has no name, hence goes with its container; its content is the image's.
+    """
+    from docker.types import DriverConfig  # noqa: PLC0415 - heavy
+    from docker.types import Mount as Bind  # noqa: PLC0415
+
+    if not volume.device:
+        return Bind(WORKSPACE, str(volume.folder), type="bind")
+    options = {"type": "ext4", "device": volume.device, "o": f"nosuid,nodev,{MOUNT_OPTIONS}"}
+    driver = DriverConfig("local", options)
+    return Bind(WORKSPACE, None, type="volume", no_copy=True, driver_config=driver)
 
 
 def _ulimits(file_bytes: int) -> list[Any]:

@@ -57,6 +57,7 @@ class SupervisedSandbox:
         self._env, self._limits = dict(env), limits
         self._turn, self._closing, self._closed = threading.Lock(), threading.Lock(), False
         self._sending, self._still = threading.Lock(), _Stillness()
+        workspace.hold()
         try:
             greeting = self._receive(time.monotonic() + START_S)
         except (SandboxGone, TimeoutError) as error:
@@ -123,7 +124,10 @@ class SupervisedSandbox:
             if not self._closed:
                 self._closed = True
                 self._wire.close()
-                self._end()
+                try:
+                    self._end()
+                finally:
+                    self._workspace.release()
 
     def freeze(self) -> None:
         """Stop everything; see `Sandbox.freeze`."""

@@ -29,6 +29,7 @@ from sandboxes.supervised import (
     SupervisedSandbox,
     door_mounts,
     door_words,
+    filter_words,
 )
 from sandboxes.toolchain import BASE_ENV, host_toolchain, interpreter
 from sandboxes.volume import MOUNT_OPTIONS, Volume, volume_in
@@ -186,7 +187,7 @@ def _options(spec: SandboxSpec, volume: Volume) -> dict[str, Any]:
     wire = f"{_WIRE_INSIDE}/socket"
     supervisor = [str(interpreter()), "-I", "-S", _SUPERVISOR_INSIDE, "connect", wire]
     return _confinement(mounts) | {
-        "command": [*supervisor, *door_words(spec)],
+        "command": [*supervisor, *filter_words(), *door_words(spec)],
         "user": f"{uid}:{uid}",
         "labels": {OWNER_LABEL: spec.owner, SESSION_LABEL: spec.session_id},
         "mounts": [*_binds(mounts), _workspace_mount(volume)],

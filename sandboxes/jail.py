@@ -20,6 +20,7 @@ from typing import IO
 from sandboxes import spawner
 from sandboxes.base import Limits, Mount
 from sandboxes.spawner import Surroundings
+from sandboxes.syscalls import filter_program
 
 Stream = int | IO[bytes] | None
 
@@ -72,12 +73,18 @@ class Jail:
         # Options travel in a memfd and the environment is scrubbed: both can be read in /proc
         # inside, where bubblewrap's own process is visible.
         options = _memfd(b"".join(os.fsencode(word) + b"\0" for word in self._options()))
-        with os.fdopen(options, "rb"):
+        calls = _memfd(filter_program())
+        with os.fdopen(options, "rb"), os.fdopen(calls, "rb"):
+            given = [
+                "--args",
+                str(options),
+                *(["--seccomp", str(calls)] if filter_program() else []),
+            ]
             return spawner.popen(
-                [*_join(self.cgroup), "bwrap", "--args", str(options), "--", *self._inner(), *argv],
+                [*_join(self.cgroup), "bwrap", *given, "--", *self._inner(), *argv],
                 within=self.within,
                 env={"PATH": os.environ.get("PATH", os.defpath)},
-                pass_fds=(*pass_fds, options),
+                pass_fds=(*pass_fds, options, calls),
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,

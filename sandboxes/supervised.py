@@ -15,6 +15,7 @@ from pathlib import Path
 
 from sandboxes.base import ExecResult, Limits, Mount, SandboxSpec, Snapshot
 from sandboxes.errors import SandboxGone, SandboxStartFailed
+from sandboxes.syscalls import filter_program
 from sandboxes.workspace import Workspace
 
 SUPERVISOR, DOORS = Path(__file__).parent / "inside.py", Path(__file__).parent / "doors.py"
@@ -280,3 +281,9 @@ def door_mounts(spec: SandboxSpec) -> list[Mount]:
 def door_words(spec: SandboxSpec) -> list[str]:
     """The supervisor's arguments for doors that `door_mounts` shows."""
     return [f"{FIRST_PORT + number}:{_DOORS_INSIDE}/{number}" for number in range(len(spec.doors))]
+
+
+def filter_words() -> list[str]:
+    """The supervisor's argument for the filter of system calls, where nothing else applies it."""
+    program = filter_program()
+    return [f"filter:{program.hex()}"] if program else []

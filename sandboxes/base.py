@@ -169,6 +169,10 @@ class SandboxProvider(Protocol):
         """None when this machine can run it; else what is missing and the command that fixes it."""
         ...
 
+    def shortcomings(self) -> Sequence[str]:
+        """What of the limits and filters this machine does not let it enforce, a line each."""
+        ...
+
     def start(self, spec: SandboxSpec) -> Sandbox:
         """Start. Raises SandboxUnavailable or SandboxStartFailed."""
         ...

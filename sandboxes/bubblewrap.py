@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import IO
 
-from sandboxes import cgroup
+from sandboxes import cgroup, shortcomings
 from sandboxes.base import WORKSPACE, Mount, Sandbox, SandboxSpec
 from sandboxes.cgroup import Cgroup
 from sandboxes.devices import gpu_devices
@@ -53,6 +53,13 @@ class BubblewrapProvider:
             "(`sysctl kernel.unprivileged_userns_clone=1`, on Ubuntu "
             "`sysctl kernel.apparmor_restrict_unprivileged_userns=0`)"
         )
+
+    def shortcomings(self) -> Sequence[str]:
+        """Without cgroups memory is capped for each process only; see `shortcomings`."""
+        found = list(shortcomings.of_isolating_kinds())
+        if (reason := cgroup.why_not()) is not None:
+            found.append(f"memory is capped for each process, not in sum; CPU not at all: {reason}")
+        return found
 
     def start(self, spec: SandboxSpec) -> Sandbox:
         """Start a namespace with a supervisor in it."""

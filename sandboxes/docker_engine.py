@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sandboxes import host_image
+from sandboxes import host_image, shortcomings
 from sandboxes.base import WORKSPACE, Mount, Sandbox, SandboxSpec
 from sandboxes.devices import gpu_devices
 from sandboxes.errors import SandboxStartFailed, SandboxUnavailable
@@ -78,6 +78,10 @@ class DockerProvider:
         except DockerException as error:
             return f"the engine cannot run the host image: {error}"
         return None
+
+    def shortcomings(self) -> Sequence[str]:
+        """See `shortcomings`; the engine itself caps memory, processes and CPU."""
+        return shortcomings.of_isolating_kinds()
 
     def start(self, spec: SandboxSpec) -> Sandbox:
         """Start a container whose PID 1 is the supervisor."""

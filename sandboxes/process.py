@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandboxes import shortcomings
 from sandboxes.base import Sandbox, SandboxSpec
 from sandboxes.jail import kill_tree, unconfined
 from sandboxes.supervised import SUPERVISOR, SupervisedSandbox
@@ -37,6 +38,10 @@ class ProcessProvider:
             if shutil.which(program) is None:
                 return f"{program} is not installed; run `apt-get install util-linux`"
         return None
+
+    def shortcomings(self) -> Sequence[str]:
+        """There is no isolation here at all."""
+        return ["it isolates nothing: cells are marked", *shortcomings.of_the_disk()]
 
     def start(self, spec: SandboxSpec) -> Sandbox:
         """Start a supervisor as a plain process."""

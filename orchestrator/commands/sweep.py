@@ -28,6 +28,9 @@ def sweep(
     sandbox: Annotated[
         str, typer.Option(help="docker, bubblewrap, process (no isolation), or `auto`.")
     ] = "auto",
+    disk: Annotated[
+        float, typer.Option(help="GiB that a session's workspace may hold, where it can be capped.")
+    ] = 4.0,
     gpu: Annotated[
         str, typer.Option(help="GPUs for tasks that use one: UUIDs or their beginnings, by commas.")
     ] = "",
@@ -85,6 +88,7 @@ def sweep(
             split_names(gpu) if gpu else (), one_of("--device", device, ("", "cpu")), per_gpu
         ),
         max_cost_usd=positive("--max-cost", max_cost),
+        disk_bytes=int((positive("--disk", disk) or 0) * (1 << 30)),
     )
     out = printer(ctx, as_json)
     live = console(stderr=True).is_terminal

@@ -69,6 +69,13 @@ def mount_ext4(device: str, folder: Path, options: str) -> None:
     _check(_libc.mount(*words), f"mount {device}")
 
 
+def sync_file_system(fd: int) -> None:
+    """syncfs(2): write back what is dirty; raises OSError once for each write that failed since."""
+    if _libc.syncfs(fd) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
 def _lock(fd: int, image: Path, timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
     while True:

@@ -97,10 +97,15 @@ class SupervisedSandbox:
             try:
                 self._send(request)
                 body, timed_out = self._result(started, min(timeout_s, _FOREVER_S), on_output)
-                return _finished(body, timed_out, time.monotonic() - started)
+                result = _finished(body, timed_out, time.monotonic() - started)
+                self._workspace.settle()
+                return result
             except TimeoutError as error:
                 self.close()
                 raise SandboxGone(f"the {self.kind} sandbox does not answer") from error
+            except OSError as error:
+                self.close()
+                raise SandboxGone(f"the disk does not take what was written: {error}") from error
             except BaseException:
                 self.close()  # an answer may be on its way that nobody would expect
                 raise

@@ -5,6 +5,11 @@ The kernel keeps the limit, whatever a command writes: blocks that sparse files 
 counted, those of deleted files that are still open are, and there are only so many inodes. It is
 mounted where only this process and the sandbox see it, so the mount goes with the last of them,
 however they die, and the image keeps what was written.
+
+The image is sparse, so the host's disk may be full before it is. What a command wrote is therefore
+handed to the host's file system before the command counts as finished (`Volume.settle`); a write
+that the host refuses then ends the sandbox, and the journal, whose blocks are set aside, is
+replayed when there is space again.
 """
 
 import contextlib
@@ -28,7 +33,8 @@ MOUNT_OPTIONS = "noinit_itable,nobarrier"
 
 SMALLEST_BYTES = 16 << 20
 _SHARE_OF_FREE = 0.9
-_BLOCK, _BYTES_PER_INODE, _JOURNAL_MIB = 4096, 8192, 4
+_BLOCK, _BYTES_PER_INODE, _JOURNAL_MIB = 4096, 16384, 4
+_INITIAL = "lazy_itable_init=1,lazy_journal_init=0,nodiscard"
 _LEAVE_S = 10.0
 """How long the last sandbox on an image may take to be gone."""
 
@@ -66,6 +72,9 @@ class Volume:
         """A descriptor of the folder; only while it is held."""
         return os.open(self.folder, _OPEN)
 
+    def settle(self) -> None:
+        """See that what was written so far is in the host's hands. Raises OSError if it cannot."""
+
     def visible(self) -> AbstractContextManager[None]:
         """On the spawner's thread: what starts in the block sees it at `folder`."""
         return contextlib.nullcontext()
@@ -100,6 +109,10 @@ class ImageVolume(Volume):
         """A descriptor of the file system's root; only while it is held."""
         return os.open(".", _OPEN, dir_fd=self._root)
 
+    def settle(self) -> None:
+        """Write back; an error of any write since the last time is raised."""
+        loop.sync_file_system(self._root)
+
     @contextlib.contextmanager
     def visible(self) -> Iterator[None]:
         """A mount of it in a namespace that what starts in the block takes along."""
@@ -128,9 +141,11 @@ def volume_in(state_dir: Path, size: int) -> Volume:
     """
     folder, image = state_dir / FOLDER, state_dir / IMAGE
     if not image.exists():
-        if why_not_limited() is not None or (folder.is_dir() and any(folder.iterdir())):
-            return Volume(folder)  # one with content was begun where no image could be
         state_dir.mkdir(parents=True, exist_ok=True)
+        begun = folder.is_dir() and any(folder.iterdir())  # where no image could be
+        full = shutil.disk_usage(state_dir).free < SMALLEST_BYTES  # which is a limit too
+        if begun or full or why_not_limited() is not None:
+            return Volume(folder)
         make_image(image, size)
     elif (reason := why_not_limited()) is not None:
         raise SandboxStartFailed(f"this workspace is an image, and here {reason}")
@@ -141,7 +156,7 @@ def make_image(image: Path, size: int) -> None:
     """Make an empty file system of ``size`` bytes, its own tables and journal included.
 
     It is never larger than most of what the disk has free, and at least `SMALLEST_BYTES`. It takes
-    0.2 MB at first and grows with what is written.
+    its journal and 0.2 MB at first and grows with what is written.
     """
     free = shutil.disk_usage(image.parent).free
     size = max(SMALLEST_BYTES, min(size, int(free * _SHARE_OF_FREE))) // _BLOCK * _BLOCK
@@ -149,7 +164,10 @@ def make_image(image: Path, size: int) -> None:
     with temporary.open("wb") as file:
         file.truncate(size)
         for at, data in _template(size):
-            os.pwrite(file.fileno(), data, at)
+            if data.strip(b"\0"):
+                os.pwrite(file.fileno(), data, at)
+            else:
+                os.posix_fallocate(file.fileno(), at, len(data))
     temporary.replace(image)
 
 
@@ -172,12 +190,12 @@ def why_not_limited() -> str | None:
 
 @functools.lru_cache(maxsize=8)
 def _template(size: int) -> tuple[tuple[int, bytes], ...]:
-    """The parts of a fresh file system that are not zeros, by their offsets."""
+    """The parts of a fresh file system that are written, its journal's zeros too, by offset."""
     fd = os.memfd_create("template", os.MFD_CLOEXEC)
     try:
         os.truncate(fd, size)
         layout = ["-b", str(_BLOCK), "-i", str(_BYTES_PER_INODE), "-J", f"size={_JOURNAL_MIB}"]
-        tuned = ["-m", "0", "-O", "^resize_inode", "-E", "lazy_itable_init=1,nodiscard"]
+        tuned = ["-m", "0", "-O", "^resize_inode", "-E", _INITIAL]
         file = f"/proc/self/fd/{fd}"
         make = ["mkfs.ext4", "-q", "-F", *layout, *tuned, file]
         for command in make, ["debugfs", "-w", "-R", "rmdir lost+found", file]:

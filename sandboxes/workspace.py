@@ -46,6 +46,10 @@ class Workspace:
         """Let the volume go; files can be read all the same."""
         self._volume.release()
 
+    def settle(self) -> None:
+        """See `Volume.settle`; only while it is held."""
+        self._volume.settle()
+
     def put(self, path: str, data: bytes, *, executable: bool = False) -> None:
         """Write a file, replacing what has its name; parents are made."""
         *parents, name = self._parts(path)
@@ -58,6 +62,7 @@ class Workspace:
                     os.fchmod(file.fileno(), 0o755 if executable else 0o644)
                     self._own(file.fileno())
                 os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+                self._volume.settle()
             except BaseException:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(temporary, dir_fd=folder)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sandboxes import volume
-from sandboxes.errors import SandboxStartFailed
+from sandboxes.errors import SandboxGone, SandboxStartFailed
 
 ROOT = Path(__file__).parents[2]
 CAP = 32 << 20
@@ -169,3 +169,39 @@ def test_whoever_cannot_mount_is_told_that_nothing_is_capped(monkeypatch, tmp_pa
     monkeypatch.setattr(volume, "why_not_limited", lambda: why)
     assert volume.volume_in(tmp_path, CAP).device == ""
     assert not (tmp_path / volume.IMAGE).exists()
+
+
+@pytest.fixture
+def full_soon(tmp_path):
+    """A disk of the host of 96 MB, for two sessions that may have 80 MB each."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96m", "tmpfs", place], check=True)
+    yield place
+    subprocess.run(["umount", "--lazy", place], check=True)
+
+
+def test_what_finished_before_the_hosts_disk_was_full_is_intact_when_there_is_space(
+    start, shell, full_soon
+):
+    limits = {"disk_bytes": 80 << 20}
+    first = start(session_id="one", state_dir=full_soon / "one", limits=limits)
+    second = start(session_id="two", state_dir=full_soon / "two", limits=limits)
+    second.put("put", b"before")
+    for number in range(50):
+        assert shell(second, f"echo {number} | tee -a steps").exit_code == 0
+    assert shell(first, "head -c 60000000 /dev/zero > big").exit_code == 0
+    with pytest.raises(SandboxGone, match="does not take"):
+        shell(second, "head -c 60000000 /dev/zero > big; echo 50 >> steps")
+    second.close()
+    subprocess.run(["mount", "-o", "remount,size=400m", full_soon], check=True)
+    again = start(session_id="two", state_dir=full_soon / "two", limits=limits)
+    assert again.get("put") == b"before"
+    assert again.get("steps").split()[:50] == [str(number).encode() for number in range(50)]
+    assert shell(again, "rm -f big; echo more > more; cat more").output == b"more\n"
+
+
+def test_a_disk_with_no_room_at_all_gets_a_plain_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(volume, "SMALLEST_BYTES", 1 << 60)
+    assert volume.volume_in(tmp_path / "state", CAP).device == ""
+    assert not (tmp_path / "state" / volume.IMAGE).exists()

@@ -49,6 +49,7 @@ class SandboxSpec:
     limits: Limits = Limits()
     gpus: tuple[str, ...] = ()  # UUIDs
     doors: Mapping[str, Path] = field(default_factory=dict)  # name -> Unix socket of the host
+    image: str = ""  # docker alone: one with tools of its own, instead of ``mounts``
 
 
 @dataclass(frozen=True)

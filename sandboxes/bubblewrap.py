@@ -66,6 +66,8 @@ class BubblewrapProvider:
         if shutil.which("bwrap") is None:
             raise SandboxUnavailable(str(self.unavailable_reason()))
         uid = spare_uid(spec.session_id)
+        if spec.image:
+            raise SandboxUnavailable(f"images are docker's; {self.kind} has the host's tools")
         volume = volume_in(spec.state_dir, spec.limits.disk_bytes)
         with volume.held():
             workspace = Workspace(volume, WORKSPACE, uid, spec.limits)

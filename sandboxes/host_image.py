@@ -23,10 +23,16 @@ def ensure(client: "DockerClient") -> str:
     try:
         client.images.get(IMAGE)
     except ImageNotFound:
-        client.api.import_image_from_data(
-            _empty_tar(), repository=REPOSITORY, tag=TAG, changes=[f"LABEL {LABEL}={TAG}"]
-        )
+        build(client)
     return IMAGE
+
+
+def build(client: "DockerClient") -> str:
+    """Import the image, in place of one that is there; returns its id."""
+    client.api.import_image_from_data(
+        _empty_tar(), repository=REPOSITORY, tag=TAG, changes=[f"LABEL {LABEL}=host"]
+    )
+    return str(client.images.get(IMAGE).id)
 
 
 def _empty_tar() -> bytes:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from sandboxes import shortcomings
 from sandboxes.base import Sandbox, SandboxSpec
+from sandboxes.errors import SandboxUnavailable
 from sandboxes.jail import kill_tree, unconfined
 from sandboxes.supervised import SUPERVISOR, SupervisedSandbox
 from sandboxes.toolchain import BASE_ENV, SITE, host_toolchain, interpreter, link_packages
@@ -45,6 +46,8 @@ class ProcessProvider:
 
     def start(self, spec: SandboxSpec) -> Sandbox:
         """Start a supervisor as a plain process."""
+        if spec.image:
+            raise SandboxUnavailable(f"images are docker's; {self.kind} has the host's tools")
         volume = volume_in(spec.state_dir, spec.limits.disk_bytes)
         with volume.held():
             workspace = Workspace(volume, str(volume.folder), os.geteuid(), spec.limits)

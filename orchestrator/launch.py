@@ -53,6 +53,7 @@ class SweepRequest:
     config: Path | None = None
     devices: Wanted = field(default_factory=Wanted)
     max_cost_usd: float | None = None  # of the whole sweep, earlier runs included
+    image: str = ""  # of docker sandboxes, instead of the host's tools
     disk_bytes: int = Limits.disk_bytes  # of each session's workspace
 
 
@@ -91,6 +92,7 @@ def prepared(request: SweepRequest, progress: Progress) -> Iterator[Sweep]:
             devices=devices,
             seats=devices.seats(),
             limits=Limits(disk_bytes=request.disk_bytes),
+            image=_image(request.image, kind),
         )
         lanes = [(entrant.digest, entry) for entry, entrant in entrants]
         engine = LocalEngine(gate_for(lanes, request.concurrency))
@@ -145,6 +147,17 @@ def chosen_sandbox(wanted: str, say: Callable[[str], None]) -> str:
         say(f"WARNING: NO SANDBOX. {reason}")
         say("WARNING: sessions run as plain processes of this user; their cells are marked.")
         return "process"
+
+
+def _image(name: str, kind: str) -> str:
+    """The id of the image that was named, so that all of a sweep runs in the same."""
+    if not name:
+        return ""
+    if kind != "docker":
+        raise UserError(f"--image is for docker sandboxes, and this sweep uses {kind}")
+    from sandboxes.docker_images import identity  # noqa: PLC0415 - the SDK is heavy
+
+    return identity(name)
 
 
 def _plan(

@@ -64,6 +64,7 @@ class SessionParts:
     devices: Devices = field(default_factory=Devices)
     seats: Seats | None = None  # on the GPUs of `devices`
     limits: Limits = field(default_factory=Limits)
+    image: str = ""  # the id of a docker image with tools of its own
 
 
 class Session:
@@ -184,6 +185,7 @@ class Session:
             mounts=toolchain.mounts,
             env={**toolchain.env, **of_device(toolchain, device)},
             limits=self._parts.limits,
+            image=self._parts.image,
             gpus=() if device == "cpu" else (device,),
         )
 

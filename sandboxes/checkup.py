@@ -9,7 +9,9 @@ from pathlib import Path
 
 from sandboxes.base import ExecResult, Limits, Sandbox, SandboxProvider, SandboxSpec
 from sandboxes.errors import SandboxError
+from sandboxes.syscalls import filter_program
 from sandboxes.toolchain import host_toolchain
+from sandboxes.volume import why_not_limited
 
 _LIMITS = Limits(memory_bytes=1 << 30, disk_bytes=32 << 20)
 _TIMEOUT_S = 60.0
@@ -66,12 +68,15 @@ def _looks(sandbox: Sandbox, with_gpu: bool) -> Sequence[Look]:
         ("no capabilities", "grep ^CapBnd: /proc/self/status", lambda r: _is_zero(r.output)),
         ("no network", f"python3 -c '{_CONNECT}' && echo unreachable", _succeeded),
         ("timeout", "(setsid sleep 600 &) ; sleep 600", lambda r: r.timed_out),
-        (
-            "disk",
-            "head -c 64M /dev/zero > big; ls -s big; rm big",
-            lambda r: b"No space" in r.output,
-        ),
     ]
+    if sandbox.kind != "process":  # which sees the host's first process
+        questions.append(("supervisor", "kill -9 1; kill -0 1 && echo alive", _succeeded))
+    if filter_program():
+        filtered = "grep ^Seccomp: /proc/self/status"
+        questions.append(("system calls", filtered, lambda r: r.output.endswith(b"2\n")))
+    if why_not_limited() is None:
+        fill = "head -c 64M /dev/zero > big; rm big"
+        questions.append(("disk", fill, lambda r: b"No space left" in r.output))
     if with_gpu:
         questions.append(("GPU", "nvidia-smi -L || ls /dev/nvidia*", _succeeded))
     return [_look(sandbox, *question) for question in questions]

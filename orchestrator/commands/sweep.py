@@ -28,6 +28,9 @@ def sweep(
     sandbox: Annotated[
         str, typer.Option(help="docker, bubblewrap, process (no isolation), or `auto`.")
     ] = "auto",
+    image: Annotated[
+        str, typer.Option(help="Docker image with its own tools; see `sandbox build --cuda`.")
+    ] = "",
     disk: Annotated[
         float, typer.Option(help="GiB that a session's workspace may hold, where it can be capped.")
     ] = 4.0,
@@ -77,6 +80,7 @@ def sweep(
         attempts=attempts,
         concurrency=positive_or_auto("--concurrency", concurrency),
         sandbox=sandbox,
+        image=image,
         tier=wanted_tier,
         budget=Budget(
             max_steps=max_steps,

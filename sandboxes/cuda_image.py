@@ -25,8 +25,12 @@ def pinned_base() -> str:
     raise AssertionError("the Dockerfile names no base")
 
 
-def build(client: "DockerClient", base: str, offline: bool, say: Callable[[str], None]) -> str:
-    """Build on ``base``; returns the image's id. Raises SandboxUnavailable with the last words.
+def build(
+    client: "DockerClient", tag: str, base: str, offline: bool, say: Callable[[str], None]
+) -> str:
+    """Build ``tag`` on ``base``; returns the image's id.
+
+    Raises SandboxUnavailable with the last words.
 
     ``offline`` gives the build no network and looks for no base outside: it must be complete.
     """
@@ -38,7 +42,7 @@ def build(client: "DockerClient", base: str, offline: bool, say: Callable[[str],
             client.images.get(base)
         for part in client.api.build(
             path=str(_CONTEXT),
-            tag=IMAGE,
+            tag=tag,
             rm=True,
             forcerm=True,
             decode=True,
@@ -55,5 +59,5 @@ def build(client: "DockerClient", base: str, offline: bool, say: Callable[[str],
         raise SandboxUnavailable(f"the engine has no image {base}; load or pull it") from error
     except (APIError, BuildError) as error:
         last = " / ".join([*filter(None, said[-3:]), str(error)])
-        raise SandboxUnavailable(f"{IMAGE} was not built on {base}: {last}") from error
-    return str(client.images.get(IMAGE).id)
+        raise SandboxUnavailable(f"{tag} was not built on {base}: {last}") from error
+    return str(client.images.get(tag).id)

@@ -20,14 +20,23 @@ def images() -> list[dict[str, Any]]:
         ]
 
 
-def build(which: str, base: str, offline: bool, say: Callable[[str], None]) -> dict[str, str]:
-    """Build ``host`` or ``cuda``; name, id and base. Raises SandboxUnavailable."""
+def build_host() -> dict[str, str]:
+    """Build the host image; its name and id. Raises SandboxUnavailable."""
     with client_of_engine(_BUILD_S) as client:
-        if which == "host":
-            return {"image": host_image.IMAGE, "id": host_image.build(client), "base": ""}
-        chosen = base or cuda_image.pinned_base()
-        built = cuda_image.build(client, chosen, offline, say)
-        return {"image": cuda_image.IMAGE, "id": built, "base": chosen}
+        return {"image": host_image.IMAGE, "id": host_image.build(client)}
+
+
+def build_cuda(
+    tag: str, base: str, offline: bool, say: Callable[[str], None] = lambda _: None
+) -> dict[str, str]:
+    """Build a CUDA image, ours on the pinned base unless named; its name, id and base.
+
+    Raises SandboxUnavailable.
+    """
+    chosen, name = base or cuda_image.pinned_base(), tag or cuda_image.IMAGE
+    with client_of_engine(_BUILD_S) as client:
+        built = cuda_image.build(client, name, chosen, offline, say)
+    return {"image": name, "id": built, "base": chosen}
 
 
 def identity(name: str) -> str:

@@ -83,7 +83,10 @@ def _lock(fd: int, image: Path, timeout_s: float) -> None:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{image} is mounted elsewhere") from None
+                raise TimeoutError(
+                    f"{image} is mounted elsewhere: by what still runs of its last session, or "
+                    "by a Docker Engine that died, which lets it go when it is started again"
+                ) from None
             time.sleep(_LOOK_S)
         else:
             return

@@ -46,6 +46,7 @@ def build_image(
     base: Annotated[
         str, typer.Option(help="Build the CUDA image on this. [default: NVIDIA's, pinned]")
     ] = "",
+    tag: Annotated[str, typer.Option(help="Its name. [default: kernel-orchestrator/cuda:1]")] = "",
     offline: Annotated[
         bool, typer.Option("--offline", help="No network: the base is there and complete.")
     ] = False,
@@ -56,14 +57,14 @@ def build_image(
     Example: orchestrator sandbox build --cuda
     """
     from orchestrator.errors import UserError
-    from sandboxes.docker_images import build
+    from sandboxes.docker_images import build_cuda, build_host
 
     if host == cuda:
         raise UserError("say which image: --host or --cuda")
-    if host and (base or offline):
-        raise UserError("--base and --offline are for --cuda; the host image needs neither")
+    if host and (base or tag or offline):
+        raise UserError("--base, --tag and --offline are for --cuda; the host image needs none")
     out = printer(ctx, as_json)
-    built = build("cuda" if cuda else "host", base, offline, out.note)
+    built = build_cuda(tag, base, offline, out.note) if cuda else build_host()
     out.emit(built, lambda console: console.print(f"{built['image']} {built['id']}"))
 
 

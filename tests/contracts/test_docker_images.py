@@ -90,33 +90,40 @@ def _closure(programs: list[Path]) -> set[str]:
     return {word for word in words if word.startswith("/") and not word.endswith(":")}
 
 
-def test_the_cuda_image_is_built_without_a_network_on_a_base_that_has_all(base, tmp_path, kind):
-    done = run_in(tmp_path, "sandbox", "build", "--cuda", "--base", base, "--offline", "--json")
+@pytest.fixture(scope="module")
+def image(base):
+    """The CUDA image under a name of its own, so that a real one stays as it is."""
+    name = base.replace("-test/", "-test-cuda/")
+    yield docker_images.build_cuda(name, base, True)["image"]
+    with client_of_engine(60) as client:
+        client.images.remove(name, force=True)
+
+
+def test_the_cuda_image_is_built_without_a_network_on_a_base_that_has_all(
+    base, image, tmp_path, kind
+):
+    options = ("--base", base, "--tag", image, "--offline", "--json")
+    done = run_in(tmp_path, "sandbox", "build", "--cuda", *options)
     assert done.code == 0, done.err
     built = json.loads(done.out)
-    assert built["base"] == base
+    assert (built["base"], built["image"]) == (base, image)
     assert built["image"] in [row["image"] for row in docker_images.images()]
     assert docker_images.identity(built["image"]) == built["id"]
 
 
 def test_a_base_that_lacks_something_is_told_by_name(kind):
     with pytest.raises(SandboxUnavailable, match="was not built on kernel-orchestrator/host:1"):
-        docker_images.build("cuda", host_image.IMAGE, True, lambda line: None)
+        docker_images.build_cuda("kernel-orchestrator-test/none:1", host_image.IMAGE, True)
 
 
 def test_a_base_that_is_not_there_is_not_looked_up_when_offline(kind):
     with pytest.raises(SandboxUnavailable, match="no image absent:1"):
-        docker_images.build("cuda", "absent:1", True, lambda line: None)
+        docker_images.build_cuda("kernel-orchestrator-test/none:1", "absent:1", True)
 
 
 def test_the_pinned_base_has_a_digest(kind):
     name, _, digest = cuda_image.pinned_base().partition("@sha256:")
     assert name.startswith("nvidia/cuda:") and len(digest) == 64
-
-
-@pytest.fixture
-def image(base):
-    return docker_images.build("cuda", base, True, lambda line: None)["image"]
 
 
 def test_a_session_in_an_image_of_its_own_has_its_tools_and_not_the_hosts(start, shell, image):
@@ -153,7 +160,7 @@ def test_only_docker_has_images(spec, kind):
 
 
 def test_the_host_image_is_built_again_and_the_old_one_goes(tmp_path, kind):
-    before = docker_images.build("host", "", False, print)["id"]
+    before = docker_images.build_host()["id"]
     done = run_in(tmp_path, "sandbox", "build", "--host", "--json")
     assert json.loads(done.out)["image"] == host_image.IMAGE
     with client_of_engine(60) as client:

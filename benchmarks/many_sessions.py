@@ -35,7 +35,6 @@ from orchestrator.progress import Progress
 from orchestrator.session import SessionParts
 from orchestrator.sweep import Sweep
 from sandboxes.registry import provider
-from sandboxes.toolchain import host_toolchain
 from tasks.loader import load_task
 from transcripts.owner import this_process
 from transcripts.records import Budget
@@ -150,7 +149,6 @@ def sweep_of(setting: Setting, url: str, scratch: Path, progress: Progress) -> S
     parts = SessionParts(
         agent=agent,
         provider=provider(setting.sandbox),
-        toolchain=host_toolchain(),
         grader=RefereeGrader(),
         isolation="process",
         owner=this_process(),

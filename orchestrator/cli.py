@@ -24,6 +24,7 @@ from orchestrator.commands import (
     import_log,
     models,
     replay,
+    sandbox,
     serve_scripted,
     status,
     sweep,
@@ -50,6 +51,7 @@ app.command("compare")(compare.compare)
 app.command("board")(board.board)
 app.add_typer(tasks.app, name="tasks")
 app.add_typer(harness.app, name="harness")
+app.add_typer(sandbox.app, name="sandbox")
 app.add_typer(models.app, name="models")
 app.command("import")(import_log.import_log)
 app.add_typer(archive.app, name="archive")

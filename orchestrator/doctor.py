@@ -56,9 +56,7 @@ def _sandboxes() -> Iterator[Finding]:
     for kind in KINDS:
         reason = provider(kind).unavailable_reason()
         usable = usable or (reason is None and kind != "process")
-        detail = "works" if reason is None else reason
-        if kind == "process":
-            detail = "works, and isolates nothing: cells are marked"
+        detail = reason or "; ".join(["works", *provider(kind).shortcomings()])
         yield Finding(f"sandbox {kind}", reason is None, detail, needed=False)
     fix = "" if usable else "apt-get install bubblewrap   (or start a Docker Engine)"
     yield Finding("isolation", usable, "available" if usable else "none on this machine", fix)

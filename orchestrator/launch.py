@@ -26,6 +26,7 @@ from orchestrator.session import SessionParts
 from orchestrator.sharing import Wanted, chosen_devices
 from orchestrator.sweep import Sweep
 from orchestrator.turns.turns import Turns
+from sandboxes.base import Limits
 from sandboxes.errors import SandboxUnavailable
 from sandboxes.registry import default_kind, provider
 from tasks.deck import deck_tasks, load_deck
@@ -52,6 +53,8 @@ class SweepRequest:
     config: Path | None = None
     devices: Wanted = field(default_factory=Wanted)
     max_cost_usd: float | None = None  # of the whole sweep, earlier runs included
+    image: str = ""  # of docker sandboxes, instead of the host's tools
+    disk_bytes: int = Limits.disk_bytes  # of each session's workspace
 
 
 @contextmanager
@@ -70,6 +73,8 @@ def prepared(request: SweepRequest, progress: Progress) -> Iterator[Sweep]:
     cells = expand(request.deck, tasks, entrants)
     devices = chosen_devices(tasks, request.deck, request.devices, progress.say)
     kind = chosen_sandbox(request.sandbox, progress.say)
+    for line in provider(kind).shortcomings():
+        progress.say(f"sandbox {kind}: {line}")
     archive = Archive.open(request.archive, create=True)
     plan = _plan(request, tasks, [entrant for _, entrant in entrants], agent.name, kind)
     with _stopped_by_signals(progress.say) as stop:
@@ -86,6 +91,8 @@ def prepared(request: SweepRequest, progress: Progress) -> Iterator[Sweep]:
             turns=Turns(progress.say),
             devices=devices,
             seats=devices.seats(),
+            limits=Limits(disk_bytes=request.disk_bytes),
+            image=_image(request.image, kind),
         )
         lanes = [(entrant.digest, entry) for entry, entrant in entrants]
         engine = LocalEngine(gate_for(lanes, request.concurrency))
@@ -140,6 +147,17 @@ def chosen_sandbox(wanted: str, say: Callable[[str], None]) -> str:
         say(f"WARNING: NO SANDBOX. {reason}")
         say("WARNING: sessions run as plain processes of this user; their cells are marked.")
         return "process"
+
+
+def _image(name: str, kind: str) -> str:
+    """The id of the image that was named, so that all of a sweep runs in the same."""
+    if not name:
+        return ""
+    if kind != "docker":
+        raise UserError(f"--image is for docker sandboxes, and this sweep uses {kind}")
+    from sandboxes.docker_images import identity  # noqa: PLC0415 - the SDK is heavy
+
+    return identity(name)
 
 
 def _plan(

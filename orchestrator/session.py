@@ -27,7 +27,7 @@ from orchestrator.sharing import Devices
 from orchestrator.submission import digests, handed_in
 from orchestrator.turns.seats import Seats
 from orchestrator.turns.turns import Turns
-from sandboxes.base import Sandbox, SandboxProvider, SandboxSpec, SnapshotFile
+from sandboxes.base import Limits, Sandbox, SandboxProvider, SandboxSpec, SnapshotFile
 from sandboxes.staging import plant_canaries, public_files
 from tasks.spec import Task
 from transcripts.errors import ArchiveError, ClaimLost
@@ -63,6 +63,8 @@ class SessionParts:
     turns: Turns = field(default_factory=lambda: Turns(lambda _: None))
     devices: Devices = field(default_factory=Devices)
     seats: Seats | None = None  # on the GPUs of `devices`
+    limits: Limits = field(default_factory=Limits)
+    image: str = ""  # the id of a docker image with tools of its own
 
 
 class Session:
@@ -182,6 +184,8 @@ class Session:
             state_dir=self._folder.workspace,
             mounts=toolchain.mounts,
             env={**toolchain.env, **of_device(toolchain, device)},
+            limits=self._parts.limits,
+            image=self._parts.image,
             gpus=() if device == "cpu" else (device,),
         )
 

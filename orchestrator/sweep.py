@@ -66,7 +66,9 @@ class Sweep:
         self._lock = threading.Lock()
         self._said: set[str] = set()
         self._fingerprints = {
-            device: fingerprint(parts.provider.kind, device)
+            device: fingerprint(parts.provider.kind, device).model_copy(
+                update={"image": parts.image or None}
+            )
             for device in {parts.devices.of(cell.task.name) for cell in cells}
         }
         self._dealer = Dealer(archive, attempts, parts.owner, progress.say)

@@ -30,6 +30,7 @@ class Limits:
     cpus: float = 2.0
     pids: int = 512
     file_bytes: int = 4 << 30  # largest single file (RLIMIT_FSIZE)
+    disk_bytes: int = 4 << 30  # of the workspace; a resumed session keeps what it began with
     output_bytes: int = 64 << 10  # of one command, both ends kept
     get_bytes: int = 16 << 20  # of one file read back
     snapshot_bytes: int = 64 << 20  # of all files of a snapshot
@@ -48,6 +49,7 @@ class SandboxSpec:
     limits: Limits = Limits()
     gpus: tuple[str, ...] = ()  # UUIDs
     doors: Mapping[str, Path] = field(default_factory=dict)  # name -> Unix socket of the host
+    image: str = ""  # docker alone: one with tools of its own, instead of ``mounts``
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,10 @@ class SandboxProvider(Protocol):
 
     def unavailable_reason(self) -> str | None:
         """None when this machine can run it; else what is missing and the command that fixes it."""
+        ...
+
+    def shortcomings(self) -> Sequence[str]:
+        """What of the limits and filters this machine does not let it enforce, a line each."""
         ...
 
     def start(self, spec: SandboxSpec) -> Sandbox:

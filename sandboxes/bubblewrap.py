@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import IO
 
-from sandboxes import cgroup
+from sandboxes import cgroup, shortcomings
 from sandboxes.base import WORKSPACE, Mount, Sandbox, SandboxSpec
 from sandboxes.cgroup import Cgroup
 from sandboxes.devices import gpu_devices
@@ -23,6 +23,7 @@ from sandboxes.supervised import (
     door_words,
 )
 from sandboxes.toolchain import BASE_ENV, host_toolchain, interpreter
+from sandboxes.volume import Volume, volume_in
 from sandboxes.workspace import Workspace
 
 SUPERVISOR_INSIDE, DOORS_INSIDE = "/opt/supervisor.py", "/opt/doors.py"
@@ -53,14 +54,30 @@ class BubblewrapProvider:
             "`sysctl kernel.apparmor_restrict_unprivileged_userns=0`)"
         )
 
+    def shortcomings(self) -> Sequence[str]:
+        """Without cgroups memory is capped for each process only; see `shortcomings`."""
+        found = list(shortcomings.of_isolating_kinds())
+        if (reason := cgroup.why_not()) is not None:
+            found.append(f"memory is capped for each process, not in sum; CPU not at all: {reason}")
+        return found
+
     def start(self, spec: SandboxSpec) -> Sandbox:
         """Start a namespace with a supervisor in it."""
         if shutil.which("bwrap") is None:
             raise SandboxUnavailable(str(self.unavailable_reason()))
         uid = spare_uid(spec.session_id)
-        workspace = Workspace(spec.state_dir / "workspace", WORKSPACE, uid, spec.limits)
-        group = cgroup.make(spec.session_id, spec.limits)
-        jail = _jail(spec, workspace, uid, group)
+        if spec.image:
+            raise SandboxUnavailable(f"images are docker's; {self.kind} has the host's tools")
+        volume = volume_in(spec.state_dir, spec.limits.disk_bytes)
+        with volume.held():
+            workspace = Workspace(volume, WORKSPACE, uid, spec.limits)
+            group = cgroup.make(spec.session_id, spec.limits)
+            return self._started(spec, _jail(spec, volume, uid, group), workspace, group)
+
+    def _started(
+        self, spec: SandboxSpec, jail: Jail, workspace: Workspace, group: Cgroup | None
+    ) -> Sandbox:
+        """A supervisor in the jail, greeted."""
         ours, theirs = socket.socketpair()
         with theirs, tempfile.TemporaryFile() as complaints:
             process = _supervise(jail, theirs, complaints, door_words(spec))
@@ -102,7 +119,7 @@ class _End:
             self.group.remove()
 
 
-def _jail(spec: SandboxSpec, workspace: Workspace, uid: int, group: Cgroup | None) -> Jail:
+def _jail(spec: SandboxSpec, volume: Volume, uid: int, group: Cgroup | None) -> Jail:
     mounts = spec.mounts or host_toolchain().mounts
     return Jail(
         mounts=(
@@ -111,13 +128,14 @@ def _jail(spec: SandboxSpec, workspace: Workspace, uid: int, group: Cgroup | Non
             Mount(DOORS, DOORS_INSIDE),
             *door_mounts(spec),
         ),
-        writable=(Mount(workspace.root, WORKSPACE),),
+        writable=(Mount(volume.folder, WORKSPACE),),
         devices=gpu_devices(spec.gpus),
         uid=uid,
         limits=spec.limits,
         cap_memory=group is None and not spec.gpus,
         as_init=True,
         cgroup=None if group is None else group.procs,
+        within=volume.visible,
     )
 
 

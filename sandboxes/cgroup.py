@@ -6,6 +6,7 @@ in where that hands out controllers, else below the root of the hierarchy.
 
 import contextlib
 import re
+import secrets
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -75,6 +76,15 @@ def make(name: str, limits: Limits) -> Cgroup | None:
             Cgroup(path).remove()
             continue
         return Cgroup(path)
+    return None
+
+
+def why_not() -> str | None:
+    """Why no group can be made here, found by making one; None when it can."""
+    group = make(f"probe-{secrets.token_hex(4)}", Limits())
+    if group is None:
+        return "no cgroup v2 with memory and pids controllers that we may write"
+    group.remove()
     return None
 
 

@@ -1,4 +1,4 @@
-"""Sandboxes by the Docker Engine API: one container a session, on the host image.
+"""Sandboxes by the Docker Engine API: one container a session, on the host image or another.
 
 The supervisor is the container's PID 1 and calls the orchestrator over a Unix socket of the
 session's own folder, so that commands cost no round trip through the daemon, and an orchestrator's
@@ -15,36 +15,26 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sandboxes import host_image
-from sandboxes.base import WORKSPACE, Mount, Sandbox, SandboxSpec
-from sandboxes.devices import gpu_devices
+from sandboxes import docker_gpu, docker_options, host_image, shortcomings
+from sandboxes.base import WORKSPACE, Sandbox, SandboxSpec
+from sandboxes.docker_options import OWNER_LABEL
 from sandboxes.errors import SandboxStartFailed, SandboxUnavailable
-from sandboxes.jail import SHM_SHARE, TMP_SHARE, spare_uid
-from sandboxes.supervised import (
-    DOORS,
-    START_S,
-    SUPERVISOR,
-    SupervisedSandbox,
-    door_mounts,
-    door_words,
-)
-from sandboxes.toolchain import BASE_ENV, host_toolchain, interpreter
+from sandboxes.jail import spare_uid
+from sandboxes.supervised import START_S, SupervisedSandbox
+from sandboxes.toolchain import host_toolchain
+from sandboxes.volume import Volume, volume_in
 from sandboxes.workspace import Workspace
 
 if TYPE_CHECKING:
     from docker import DockerClient
     from docker.models.containers import Container
 
-OWNER_LABEL, SESSION_LABEL = "kernel-orchestrator.owner", "kernel-orchestrator.session"
-
 _ANSWER_S = 0.8  # of `unavailable_reason`; a daemon on a Unix socket needs a few milliseconds
 _CALL_S = 60.0
 _END_S = 15.0
-_SUPERVISOR_INSIDE, _DOORS_INSIDE, _WIRE_INSIDE = "/opt/supervisor.py", "/opt/doors.py", "/run/wire"
 _LOOK_S = 0.25
-_NOBODY = 65534
 _NO_SDK = "the docker SDK is not installed; run `pip install docker`"
 _HINT = "start one (`.ci/docker-engine` in a checkout) and set DOCKER_HOST, or use bubblewrap"
 
@@ -61,7 +51,7 @@ class DockerProvider:
         from docker.errors import DockerException  # noqa: PLC0415 - heavy
 
         try:
-            with _client(_ANSWER_S) as client:
+            with client_of_engine(_ANSWER_S) as client:
                 remapped = [
                     option
                     for option in client.info().get("SecurityOptions") or ()
@@ -69,27 +59,38 @@ class DockerProvider:
                 ]
             if remapped:
                 return f"this engine remaps users ({remapped[0]}); use bubblewrap"
-            with _client(_CALL_S) as client:
-                _try_host_image(client)
+            with client_of_engine(_CALL_S) as client:
+                _try_hostimage_of(client)
         except SandboxUnavailable as error:
             return str(error)
         except DockerException as error:
             return f"the engine cannot run the host image: {error}"
         return None
 
+    def shortcomings(self) -> Sequence[str]:
+        """See `shortcomings`; the engine itself caps memory, processes and CPU."""
+        return shortcomings.of_isolating_kinds()
+
     def start(self, spec: SandboxSpec) -> Sandbox:
         """Start a container whose PID 1 is the supervisor."""
         if find_spec("docker") is None:
             raise SandboxUnavailable(_NO_SDK)
+        volume = volume_in(spec.state_dir, spec.limits.disk_bytes)
+        with volume.held():
+            return self._started(spec, volume)
+
+    def _started(self, spec: SandboxSpec, volume: Volume) -> Sandbox:
+        """A container whose supervisor has called."""
         from docker.errors import DockerException  # noqa: PLC0415 - heavy
 
-        workspace = Workspace(
-            spec.state_dir / "workspace", WORKSPACE, spare_uid(spec.session_id), spec.limits
-        )
-        with _client(_CALL_S) as client, _listener(spec.state_dir / "wire") as listener:
+        workspace = Workspace(volume, WORKSPACE, spare_uid(spec.session_id), spec.limits)
+        with client_of_engine(_CALL_S) as client, _listener(spec.state_dir / "wire") as listener:
             try:
-                image = host_image.ensure(client)
-                options = _options(spec, workspace.root)
+                image, own = image_of(client, spec.image)
+                way = docker_gpu.way(
+                    client.info() if spec.gpus else {}, spec.gpus, host_image=not spec.image
+                )
+                options = docker_options.of_session(spec, volume, way)
                 container = client.containers.create(image, **options)
             except DockerException as error:
                 raise SandboxStartFailed(f"the engine makes no container: {error}") from error
@@ -100,12 +101,11 @@ class DockerProvider:
             except (DockerException, OSError) as error:
                 end.force(container)
                 raise SandboxStartFailed(f"the container did not start: {error}") from error
-        env = BASE_ENV | dict(spec.env)
         return SupervisedSandbox(
             self.kind,
             wire,
             workspace,
-            env=env,
+            env=docker_options.environment(spec, own, way),
             limits=spec.limits,
             end=end,
             doors=tuple(spec.doors),
@@ -116,7 +116,7 @@ class DockerProvider:
         removed: list[str] = []
         if find_spec("docker") is None:
             return removed
-        with contextlib.suppress(SandboxUnavailable), _client(_CALL_S) as client:
+        with contextlib.suppress(SandboxUnavailable), client_of_engine(_CALL_S) as client:
             for container in client.containers.list(all=True, filters={"label": OWNER_LABEL}):
                 if not is_live(container.labels[OWNER_LABEL]):
                     _End(str(container.id)).force(container)
@@ -135,7 +135,10 @@ class _End:
 
         # An engine that does not answer now leaves a labelled container for `reap`; a container
         # that is not found any more is what was wanted.
-        with contextlib.suppress(DockerException, SandboxUnavailable), _client(_CALL_S) as client:
+        with (
+            contextlib.suppress(DockerException, SandboxUnavailable),
+            client_of_engine(_CALL_S) as client,
+        ):
             container = client.containers.get(self.container)
             try:
                 container.wait(timeout=_END_S, condition="removed")
@@ -151,7 +154,7 @@ class _End:
 
 
 @contextlib.contextmanager
-def _client(timeout_s: float) -> Iterator["DockerClient"]:
+def client_of_engine(timeout_s: float) -> Iterator["DockerClient"]:
     """A client; raises SandboxUnavailable when no engine answers."""
     import docker  # noqa: PLC0415 - heavy
     from docker.errors import DockerException  # noqa: PLC0415
@@ -167,70 +170,27 @@ def _client(timeout_s: float) -> Iterator["DockerClient"]:
         client.close()
 
 
-def _options(spec: SandboxSpec, workspace: Path) -> dict[str, Any]:
-    """Everything about the container of a session."""
-    limits, uid = spec.limits, spare_uid(spec.session_id)
-    memory = limits.memory_bytes
-    mounts = (
-        *(spec.mounts or host_toolchain().mounts),
-        Mount(SUPERVISOR, _SUPERVISOR_INSIDE),
-        Mount(DOORS, _DOORS_INSIDE),
-        *door_mounts(spec),
-        Mount(spec.state_dir.resolve() / "wire", _WIRE_INSIDE),
-    )
-    wire = f"{_WIRE_INSIDE}/socket"
-    supervisor = [str(interpreter()), "-I", "-S", _SUPERVISOR_INSIDE, "connect", wire]
-    return _confinement(mounts) | {
-        "command": [*supervisor, *door_words(spec)],
-        "user": f"{uid}:{uid}",
-        "labels": {OWNER_LABEL: spec.owner, SESSION_LABEL: spec.session_id},
-        "mounts": [*_binds(mounts), *_binds([Mount(workspace, WORKSPACE)], "rw")],
-        "devices": [f"{path}:{path}:rw" for path in gpu_devices(spec.gpus)],
-        "tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={memory // TMP_SHARE}"},  # noqa: S108
-        "shm_size": memory // SHM_SHARE,
-        "mem_limit": memory,
-        "memswap_limit": memory,
-        "nano_cpus": round(min(limits.cpus, os.cpu_count() or 1) * 1e9),
-        "pids_limit": limits.pids,
-        "ulimits": _ulimits(limits.file_bytes),
-    }
+def image_of(client: "DockerClient", name: str) -> tuple[str, Sequence[str]]:
+    """The id of an image (no name: the host image) and its environment.
+
+    Raises SandboxUnavailable for one that is not there.
+    """
+    from docker.errors import ImageNotFound  # noqa: PLC0415 - heavy
+
+    if not name:
+        return host_image.ensure(client), ()
+    try:
+        image = client.images.get(name)  # never looked up outside
+    except ImageNotFound as error:
+        raise SandboxUnavailable(
+            f"the engine has no image {name}; `orchestrator sandbox build --cuda` makes ours"
+        ) from error
+    return str(image.id), image.attrs["Config"].get("Env") or ()
 
 
-def _confinement(mounts: Sequence[Mount]) -> dict[str, Any]:
-    """What every container of ours is denied; the engine's default seccomp filter applies."""
-    return {
-        "mounts": _binds(mounts),
-        "user": f"{_NOBODY}:{_NOBODY}",
-        "hostname": "sandbox",
-        "working_dir": "/",
-        "network_mode": "none",
-        "read_only": True,
-        "cap_drop": ["ALL"],
-        "security_opt": ["no-new-privileges:true"],
-        "log_config": {"type": "none"},
-        "auto_remove": True,
-    }
-
-
-def _binds(mounts: Sequence[Mount], mode: str = "ro") -> list[Any]:
-    from docker.types import Mount as Bind  # noqa: PLC0415 - heavy
-
-    return [
-        Bind(mount.target, str(mount.source), type="bind", read_only=mode == "ro")
-        for mount in mounts
-    ]
-
-
-def _ulimits(file_bytes: int) -> list[Any]:
-    from docker.types import Ulimit  # noqa: PLC0415 - heavy
-
-    files = Ulimit(name="fsize", soft=file_bytes, hard=file_bytes)
-    return [files, Ulimit(name="core", soft=0, hard=0)]
-
-
-def _try_host_image(client: "DockerClient") -> None:
+def _try_hostimage_of(client: "DockerClient") -> None:
     """Run `true`. Raises DockerException when the engine does not see this host's files."""
-    options = _confinement(host_toolchain(()).mounts) | {"auto_remove": False}
+    options = docker_options.confinement(host_toolchain(()).mounts) | {"auto_remove": False}
     container = client.containers.create(host_image.ensure(client), ["true"], **options)
     try:
         container.start()

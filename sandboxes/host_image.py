@@ -4,6 +4,7 @@ What is in it at run time are the read-only mounts of the host's toolchain, so i
 machines and CI. A missing image would be looked up outside, hence the check before each use.
 """
 
+import contextlib
 import io
 import tarfile
 from typing import TYPE_CHECKING
@@ -23,10 +24,22 @@ def ensure(client: "DockerClient") -> str:
     try:
         client.images.get(IMAGE)
     except ImageNotFound:
-        client.api.import_image_from_data(
-            _empty_tar(), repository=REPOSITORY, tag=TAG, changes=[f"LABEL {LABEL}={TAG}"]
-        )
+        build(client)
     return IMAGE
+
+
+def build(client: "DockerClient") -> str:
+    """Import the image, in place of one that is there; returns its id."""
+    from docker.errors import APIError  # noqa: PLC0415 - heavy
+
+    before = client.images.list(IMAGE)
+    client.api.import_image_from_data(
+        _empty_tar(), repository=REPOSITORY, tag=TAG, changes=[f"LABEL {LABEL}=host"]
+    )
+    for image in before:
+        with contextlib.suppress(APIError):  # one in use goes later, by `docker image prune`
+            client.images.remove(str(image.id))
+    return str(client.images.get(IMAGE).id)
 
 
 def _empty_tar() -> bytes:

@@ -1,7 +1,8 @@
 """The supervisor inside a sandbox: runs commands for the outside, one at a time.
 
-Standard library only, run as ``python -I -S inside.py fd <n>`` or ``connect <path>``, then a
-``port:path`` for each door (`doors.py`, which lies beside it). It carries nothing of the product,
+Standard library only, run as ``python -I -S inside.py fd <n>`` or ``connect <path>``, then perhaps
+``filter:<hex>``, a seccomp filter for itself and all commands, then a ``port:path`` for each door
+(`doors.py`, which lies beside it). It carries nothing of the product,
 holds the only end of a stream socket (the *wire*), never passes it on, and ends when the outside
 closes it. As PID 1 of a namespace it cannot be killed from inside, takes the namespace with it, and
 is closed to ptrace, so that a command of the same uid can neither stop it nor answer in its name.
@@ -31,6 +32,7 @@ import sys
 import time
 
 PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 4, 36
+PR_SET_SECCOMP, SECCOMP_MODE_FILTER, FILTER = 22, 2, "filter:"
 CHUNK = 1 << 16
 SILENCE_MS, DRAIN_S = 20, 0.1  # how long the output of survivors is waited for
 MAX_LEFT_OPEN = 64
@@ -363,7 +365,19 @@ def main() -> None:
     else:
         prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     os.umask(0o022)
-    Supervisor(wire, open_doors(sys.argv[3:])).serve()
+    doors = sys.argv[3:]
+    if doors and doors[0].startswith(FILTER):
+        deny_calls(bytes.fromhex(doors.pop(0)[len(FILTER) :]))
+    Supervisor(wire, open_doors(doors)).serve()
+
+
+def deny_calls(program: bytes) -> None:
+    """Put this process and its children under a filter of system calls (seccomp(2)) for good."""
+    held = ctypes.create_string_buffer(program, len(program))
+    filters = struct.pack("H6xQ", len(program) // 8, ctypes.addressof(held))
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, filters, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "the filter of system calls is not taken")
 
 
 def open_doors(wanted: list[str]) -> list[int]:

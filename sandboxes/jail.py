@@ -19,6 +19,8 @@ from typing import IO
 
 from sandboxes import spawner
 from sandboxes.base import Limits, Mount
+from sandboxes.spawner import Surroundings
+from sandboxes.syscalls import filter_program
 
 Stream = int | IO[bytes] | None
 
@@ -43,7 +45,7 @@ class Jail:
     ``uid`` counts only when root starts it. ``as_init`` makes the process PID 1 of its namespace:
     nothing inside can then kill it, and it must reap orphans. ``cap_memory`` applies
     ``limits.memory_bytes`` as address space; leave it off for CUDA, which reserves far more than
-    it uses. ``cgroup`` is a `cgroup.procs` file to join first.
+    it uses. ``cgroup`` is a `cgroup.procs` file to join first. ``within`` is entered for the start.
     """
 
     mounts: tuple[Mount, ...]
@@ -56,6 +58,7 @@ class Jail:
     cap_memory: bool = True
     as_init: bool = False
     cgroup: Path | None = None
+    within: Surroundings = contextlib.nullcontext
 
     def popen(
         self,
@@ -70,11 +73,18 @@ class Jail:
         # Options travel in a memfd and the environment is scrubbed: both can be read in /proc
         # inside, where bubblewrap's own process is visible.
         options = _memfd(b"".join(os.fsencode(word) + b"\0" for word in self._options()))
-        with os.fdopen(options, "rb"):
+        calls = _memfd(filter_program())
+        with os.fdopen(options, "rb"), os.fdopen(calls, "rb"):
+            given = [
+                "--args",
+                str(options),
+                *(["--seccomp", str(calls)] if filter_program() else []),
+            ]
             return spawner.popen(
-                [*_join(self.cgroup), "bwrap", "--args", str(options), "--", *self._inner(), *argv],
+                [*_join(self.cgroup), "bwrap", *given, "--", *self._inner(), *argv],
+                within=self.within,
                 env={"PATH": os.environ.get("PATH", os.defpath)},
-                pass_fds=(*pass_fds, options),
+                pass_fds=(*pass_fds, options, calls),
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
@@ -126,6 +136,7 @@ def unconfined(  # noqa: PLR0913 - the same as `Jail.popen`, and what a Jail hol
     cap_memory: bool = True,
     dies_with_us: bool = True,
     cgroup: Path | None = None,
+    within: Surroundings = contextlib.nullcontext,
     pass_fds: Sequence[int] = (),
     stdin: Stream = subprocess.DEVNULL,
     stdout: Stream = None,
@@ -134,8 +145,8 @@ def unconfined(  # noqa: PLR0913 - the same as `Jail.popen`, and what a Jail hol
     """Start ``argv`` with no isolation: own session, scrubbed environment, limits.
 
     ``dies_with_us`` kills it, but none of its children, when this process ends. ``uid`` needs
-    root, and files that the uid can reach (`toolchain.reachable_by_others`). ``cgroup`` as for a
-    `Jail`.
+    root, and files that the uid can reach (`toolchain.reachable_by_others`). ``cgroup`` and
+    ``within`` as for a `Jail`.
     """
     identity = ["--no-new-privs", *(("--pdeathsig", "KILL") if dies_with_us else ())]
     if uid is not None:
@@ -143,6 +154,7 @@ def unconfined(  # noqa: PLR0913 - the same as `Jail.popen`, and what a Jail hol
     limited = rlimit_command(limits, memory=cap_memory, pids=uid is not None)
     return spawner.popen(
         [*_join(cgroup), "setpriv", *identity, *limited, *argv],
+        within=within,
         env=dict(env),
         cwd=cwd,
         pass_fds=tuple(pass_fds),

@@ -13,10 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandboxes import shortcomings
 from sandboxes.base import Sandbox, SandboxSpec
+from sandboxes.errors import SandboxUnavailable
 from sandboxes.jail import kill_tree, unconfined
 from sandboxes.supervised import SUPERVISOR, SupervisedSandbox
 from sandboxes.toolchain import BASE_ENV, SITE, host_toolchain, interpreter, link_packages
+from sandboxes.volume import Volume, volume_in
 from sandboxes.workspace import Workspace
 
 OWNER_VARIABLE = "KERNEL_ORCHESTRATOR_OWNER"
@@ -37,10 +40,21 @@ class ProcessProvider:
                 return f"{program} is not installed; run `apt-get install util-linux`"
         return None
 
+    def shortcomings(self) -> Sequence[str]:
+        """There is no isolation here at all."""
+        return ["it isolates nothing: cells are marked", *shortcomings.of_the_disk()]
+
     def start(self, spec: SandboxSpec) -> Sandbox:
         """Start a supervisor as a plain process."""
-        root = spec.state_dir.resolve() / "workspace"
-        workspace = Workspace(root, str(root), os.geteuid(), spec.limits)
+        if spec.image:
+            raise SandboxUnavailable(f"images are docker's; {self.kind} has the host's tools")
+        volume = volume_in(spec.state_dir, spec.limits.disk_bytes)
+        with volume.held():
+            workspace = Workspace(volume, str(volume.folder), os.geteuid(), spec.limits)
+            return self._started(spec, volume, workspace)
+
+    def _started(self, spec: SandboxSpec, volume: Volume, workspace: Workspace) -> Sandbox:
+        """A supervisor beside us, greeted."""
         env = _environment(spec)
         doors = [f"0:{path.resolve()}" for path in spec.doors.values()]  # any port: it is shared
         ours, theirs = socket.socketpair()
@@ -49,7 +63,8 @@ class ProcessProvider:
             process = unconfined(
                 [str(interpreter()), "-I", "-S", str(SUPERVISOR), "fd", str(fd), *doors],
                 env=env,
-                cwd=root,
+                cwd=volume.folder,
+                within=volume.visible,
                 limits=spec.limits,
                 cap_memory=not spec.gpus,
                 dies_with_us=False,  # it first kills what it started, when the wire closes

@@ -11,17 +11,36 @@ import subprocess
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Any, TypeVar
 
-_Job = tuple[Callable[[], subprocess.Popen[bytes]], "Future[subprocess.Popen[bytes]]"]
+Result = TypeVar("Result")
+Surroundings = Callable[[], AbstractContextManager[None]]
+"""What is entered on the spawner's thread around a start, as a mount namespace."""
+
+_Job = tuple[Callable[[], Any], "Future[Any]"]
 _lock = threading.Lock()
 _jobs: queue.SimpleQueue[_Job] | None = None
 
 
-def popen(argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+def popen(
+    argv: Sequence[str], *, within: Surroundings = nullcontext, **options: Any
+) -> subprocess.Popen[bytes]:
     """``subprocess.Popen`` on the spawner's thread. Raises what Popen raises."""
-    done: Future[subprocess.Popen[bytes]] = Future()
-    _queue().put((lambda: subprocess.Popen(list(argv), **options), done))
+    with suppress(FileNotFoundError):  # the thread's own folder may be an older one of ours
+        options.setdefault("cwd", os.getcwd())  # noqa: PTH109 - a plain path
+
+    def start() -> subprocess.Popen[bytes]:
+        with within():
+            return subprocess.Popen(list(argv), **options)
+
+    return call(start)
+
+
+def call(job: Callable[[], Result]) -> Result:
+    """Run on the spawner's thread, where mount namespaces may change. Raises what it raises."""
+    done: Future[Result] = Future()
+    _queue().put((job, done))
     return done.result()
 
 
@@ -36,9 +55,9 @@ def _queue() -> "queue.SimpleQueue[_Job]":
 
 def _serve(jobs: "queue.SimpleQueue[_Job]") -> None:
     while True:
-        start, done = jobs.get()
+        job, done = jobs.get()
         try:
-            done.set_result(start())
+            done.set_result(job())
         except BaseException as error:  # noqa: BLE001 - handed to the caller
             done.set_exception(error)
 

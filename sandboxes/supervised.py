@@ -15,6 +15,7 @@ from pathlib import Path
 
 from sandboxes.base import ExecResult, Limits, Mount, SandboxSpec, Snapshot
 from sandboxes.errors import SandboxGone, SandboxStartFailed
+from sandboxes.syscalls import filter_program
 from sandboxes.workspace import Workspace
 
 SUPERVISOR, DOORS = Path(__file__).parent / "inside.py", Path(__file__).parent / "doors.py"
@@ -57,6 +58,7 @@ class SupervisedSandbox:
         self._env, self._limits = dict(env), limits
         self._turn, self._closing, self._closed = threading.Lock(), threading.Lock(), False
         self._sending, self._still = threading.Lock(), _Stillness()
+        workspace.hold()
         try:
             greeting = self._receive(time.monotonic() + START_S)
         except (SandboxGone, TimeoutError) as error:
@@ -95,10 +97,15 @@ class SupervisedSandbox:
             try:
                 self._send(request)
                 body, timed_out = self._result(started, min(timeout_s, _FOREVER_S), on_output)
-                return _finished(body, timed_out, time.monotonic() - started)
+                result = _finished(body, timed_out, time.monotonic() - started)
+                self._workspace.settle()
+                return result
             except TimeoutError as error:
                 self.close()
                 raise SandboxGone(f"the {self.kind} sandbox does not answer") from error
+            except OSError as error:
+                self.close()
+                raise SandboxGone(f"the disk does not take what was written: {error}") from error
             except BaseException:
                 self.close()  # an answer may be on its way that nobody would expect
                 raise
@@ -123,7 +130,10 @@ class SupervisedSandbox:
             if not self._closed:
                 self._closed = True
                 self._wire.close()
-                self._end()
+                try:
+                    self._end()
+                finally:
+                    self._workspace.release()
 
     def freeze(self) -> None:
         """Stop everything; see `Sandbox.freeze`."""
@@ -276,3 +286,9 @@ def door_mounts(spec: SandboxSpec) -> list[Mount]:
 def door_words(spec: SandboxSpec) -> list[str]:
     """The supervisor's arguments for doors that `door_mounts` shows."""
     return [f"{FIRST_PORT + number}:{_DOORS_INSIDE}/{number}" for number in range(len(spec.doors))]
+
+
+def filter_words() -> list[str]:
+    """The supervisor's argument for the filter of system calls, where nothing else applies it."""
+    program = filter_program()
+    return [f"filter:{program.hex()}"] if program else []

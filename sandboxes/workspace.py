@@ -13,11 +13,12 @@ import secrets
 import stat
 from collections import deque
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from sandboxes.base import Limits, Snapshot, SnapshotFile
 from sandboxes.errors import FileTooLarge, OutsideWorkspace
 from sandboxes.names import DERIVED, UNREADABLE, LeftOut, is_derived, printable, why_not_kept
+from sandboxes.volume import Volume
 
 MAX_DEPTH, MAX_ENTRIES = 32, 100_000
 """Of a snapshot's walk: folders can be nested and filled faster than they can be listed."""
@@ -28,19 +29,31 @@ _Parts = tuple[str, ...]
 
 
 class Workspace:
-    """A session's workspace at ``root`` on the host, known to commands as ``home``."""
+    """A session's workspace in a volume, known to commands as ``home``."""
 
-    def __init__(self, root: Path, home: str, uid: int, limits: Limits) -> None:
-        """Make it, and give it to ``uid``, whose processes work in it."""
-        root.mkdir(parents=True, exist_ok=True)
-        self.root, self.home, self._uid, self._limits = root.resolve(), home, uid, limits
-        if root.stat().st_uid != uid:
-            self._give_away()
+    def __init__(self, volume: Volume, home: str, uid: int, limits: Limits) -> None:
+        """Give the volume to ``uid``, whose processes work in it."""
+        self._volume, self.home, self._uid, self._limits = volume, home, uid, limits
+        with self._volume.held(), self._folder(()) as root:
+            if os.fstat(root).st_uid != uid:
+                self._give_away(root)
+
+    def hold(self) -> None:
+        """Keep its volume mounted, for those who run in it; each call wants a `release`."""
+        self._volume.hold()
+
+    def release(self) -> None:
+        """Let the volume go; files can be read all the same."""
+        self._volume.release()
+
+    def settle(self) -> None:
+        """See `Volume.settle`; only while it is held."""
+        self._volume.settle()
 
     def put(self, path: str, data: bytes, *, executable: bool = False) -> None:
         """Write a file, replacing what has its name; parents are made."""
         *parents, name = self._parts(path)
-        with self._folder(tuple(parents), make=True) as folder:
+        with self._volume.held(), self._folder(tuple(parents), make=True) as folder:
             temporary = f".put-{secrets.token_hex(8)}"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             try:
@@ -49,6 +62,7 @@ class Workspace:
                     os.fchmod(file.fileno(), 0o755 if executable else 0o644)
                     self._own(file.fileno())
                 os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+                self._volume.settle()
             except BaseException:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(temporary, dir_fd=folder)
@@ -57,12 +71,16 @@ class Workspace:
     def get(self, path: str) -> bytes:
         """Read a regular file."""
         *parents, name = self._parts(path)
-        with self._folder(tuple(parents)) as folder:
+        with self._volume.held(), self._folder(tuple(parents)) as folder:
             data, _ = _read(folder, name, path, self._limits.get_bytes)
             return data
 
     def snapshot(self) -> Snapshot:
         """The regular files as far as the limits reach, small ones first; see `Sandbox`."""
+        with self._volume.held():
+            return self._snapshot()
+
+    def _snapshot(self) -> Snapshot:
         out = LeftOut()
         left = self._limits.snapshot_bytes
         files: list[SnapshotFile] = []
@@ -132,7 +150,7 @@ class Workspace:
     @contextlib.contextmanager
     def _folder(self, parts: _Parts, *, make: bool = False) -> Iterator[int]:
         """A descriptor of a folder, reached without following a link."""
-        fd = os.open(self.root, _FOLDER)
+        fd = self._volume.open_root()
         try:
             for n, part in enumerate(parts, 1):
                 if make:
@@ -157,13 +175,13 @@ class Workspace:
         if self._uid != os.geteuid():
             os.fchown(fd, self._uid, self._uid)
 
-    def _give_away(self) -> None:
+    def _give_away(self, root: int) -> None:
         """Hand everything to the uid, links themselves and not what they point to."""
         for parts, entries in self._walk(LeftOut(), into_derived=True):
             with self._folder(parts) as folder:
                 for entry in entries:
                     os.chown(entry.name, self._uid, self._uid, dir_fd=folder, follow_symlinks=False)
-        os.chown(self.root, self._uid, self._uid)
+        os.fchown(root, self._uid, self._uid)
 
     def _walk(
         self, out: LeftOut, *, into_derived: bool = False

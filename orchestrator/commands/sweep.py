@@ -28,6 +28,12 @@ def sweep(
     sandbox: Annotated[
         str, typer.Option(help="docker, bubblewrap, process (no isolation), or `auto`.")
     ] = "auto",
+    image: Annotated[
+        str, typer.Option(help="Docker image with its own tools; see `sandbox build --cuda`.")
+    ] = "",
+    disk: Annotated[
+        float, typer.Option(help="GiB that a session's workspace may hold, where it can be capped.")
+    ] = 4.0,
     gpu: Annotated[
         str, typer.Option(help="GPUs for tasks that use one: UUIDs or their beginnings, by commas.")
     ] = "",
@@ -74,6 +80,7 @@ def sweep(
         attempts=attempts,
         concurrency=positive_or_auto("--concurrency", concurrency),
         sandbox=sandbox,
+        image=image,
         tier=wanted_tier,
         budget=Budget(
             max_steps=max_steps,
@@ -85,6 +92,7 @@ def sweep(
             split_names(gpu) if gpu else (), one_of("--device", device, ("", "cpu")), per_gpu
         ),
         max_cost_usd=positive("--max-cost", max_cost),
+        disk_bytes=int((positive("--disk", disk) or 0) * (1 << 30)),
     )
     out = printer(ctx, as_json)
     live = console(stderr=True).is_terminal

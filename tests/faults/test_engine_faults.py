@@ -21,7 +21,7 @@ from live_sweep import (
     steps_done,
     wait_for_results,
 )
-from sandboxes.docker_engine import SESSION_LABEL
+from sandboxes.docker_options import SESSION_LABEL
 from transcripts.events import ToolResult
 from transcripts.store import AttemptFolder
 

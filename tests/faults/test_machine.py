@@ -2,7 +2,7 @@
 
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -111,6 +111,9 @@ class Tight:
 
     def unavailable_reason(self) -> str | None:
         return self.real.unavailable_reason()
+
+    def shortcomings(self) -> Sequence[str]:
+        return self.real.shortcomings()
 
     def start(self, spec: SandboxSpec) -> Sandbox:
         return self.real.start(replace(spec, limits=Limits(memory_bytes=256 << 20)))

@@ -349,6 +349,81 @@ attempt("request", lambda: call(249, b"user", HOST["key"].encode(), None, 0))
 """,
     ),
     Escape(
+        "own-keyrings",
+        "keep a key where a later session could find it",
+        r"""
+attempt("add", lambda: call(248, b"user", b"left", b"x", 1, -4))
+attempt("session", lambda: call(250, 1, b"shared"))
+""",
+    ),
+    Escape(
+        "namespaces",
+        "make a namespace of one's own",
+        r"""
+for name, flag in (("user", 0x10000000), ("mount", 0x20000), ("net", 0x40000000), ("time", 0x80)):
+    attempt(name, lambda: ok(libc.unshare(flag)))
+def made(number, *arguments):
+    child = libc.syscall(number, *arguments)
+    if child == 0:
+        os._exit(0)
+    return child > 0
+wanted = ctypes.create_string_buffer(struct.pack("8Q", 0x10000000, 0, 0, 0, 17, 0, 0, 0), 64)
+attempt("clone", lambda: made(56, 0x10000000 | 17, 0, 0, 0, 0))
+attempt("clone3", lambda: made(435, wanted, 64))
+""",
+    ),
+    Escape(
+        "new-mount-calls",
+        "mount by the newer calls",
+        r"""
+attempt("fsopen", lambda: call(430, b"tmpfs", 0))
+attempt("open_tree", lambda: call(428, -100, b"/workspace", 1))
+attempt("move_mount", lambda: call(429, -100, b"/tmp", -100, b"/workspace", 0))
+""",
+    ),
+    Escape(
+        "io-uring",
+        "have the kernel work past the filter",
+        r"""
+attempt("setup", lambda: call(425, 1, ctypes.create_string_buffer(120)))
+""",
+    ),
+    Escape(
+        "userfaultfd",
+        "hold the kernel still in the middle of a copy",
+        r"""
+for flags in (0, 1):
+    attempt(flags, lambda: call(323, flags))
+""",
+    ),
+    Escape(
+        "other-architectures",
+        "call the kernel by the numbers of another architecture",
+        r"""
+attempt("x32", lambda: call(0x40000000 + 39))
+""",
+    ),
+    Escape(
+        "vsock",
+        "reach the machine that runs this virtual machine",
+        r"""
+for cid in (1, 2):
+    attempt(cid, lambda: connected(socket.AF_VSOCK, (cid, 1024)))
+attempt("socket", lambda: socket.socket(socket.AF_VSOCK).fileno())
+""",
+    ),
+    Escape(
+        "disk-layout",
+        "reach the file system under the workspace, or all of the disk",
+        r"""
+device = os.stat("/workspace").st_dev
+attempt("node", lambda: os.mknod("/tmp/disk", stat.S_IFBLK | 0o666, device) is None)
+attempt("open", lambda: os.open("/dev/loop%d" % os.minor(device), os.O_RDWR))
+attempt("quota", lambda: call(179, 0x80000800, b"/dev/vda", 0, ctypes.create_string_buffer(128)))
+attempt("image", lambda: os.path.exists("/workspace.img") or os.path.exists("/workspace/../workspace.img"))
+""",
+    ),
+    Escape(
         "limits",
         "raise one's limits",
         r"""

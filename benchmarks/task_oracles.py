@@ -29,7 +29,7 @@ from tasks.deck import load_deck
 from tasks.loader import load_task
 from transcripts.records import Grade
 
-DECKS = ("hard", "cuda")
+DECKS = ("hard", "cuda", "mega")
 KINDS = ("oracle", "naive", "wrong")
 
 

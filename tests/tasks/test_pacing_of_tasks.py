@@ -22,7 +22,7 @@ from tensor_memory import HostTensors, TensorMemory
 
 torch = pytest.importorskip("torch")
 
-NAMES = [cell.task for deck in ("hard", "cuda") for cell in load_deck(deck).cells]
+NAMES = [cell.task for deck in ("hard", "cuda", "mega") for cell in load_deck(deck).cells]
 MEMORY = TensorMemory()
 KEY = (3, 5)
 

@@ -19,6 +19,7 @@ _AUTOCLEAR = 4
 _CONFIG = struct.Struct("=II52xI176x64x")  # descriptor, block size, lo_flags within loop_info64
 _NEWNS = 0x20000
 _NOSUID, _NODEV, _RECURSIVE, _SLAVE = 2, 4, 1 << 14, 1 << 19
+_MOUNTS = "/proc/thread-self/ns/mnt"
 _MOST_TRIES = 16
 _LOOK_S = 0.01
 
@@ -46,21 +47,35 @@ def device_path(device: int) -> str:
 
 
 @contextlib.contextmanager
-def private_mounts() -> Iterator[None]:
-    """A mount namespace of this thread's own; what is started in it keeps it after the block.
+def in_new_mounts() -> Iterator[int]:
+    """A new mount namespace for this thread in the block; yields a descriptor that keeps it.
 
     The thread shares its working folder with no other thread afterwards. Needs CAP_SYS_ADMIN.
     """
-    before = os.open("/proc/thread-self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with _going_back():
         _check(_libc.unshare(_NEWNS), "unshare")
-        try:
-            _check(_libc.mount(None, b"/", None, _RECURSIVE | _SLAVE, None), "mount")
-            yield
-        finally:
-            _check(_libc.setns(before, _NEWNS), "setns")
+        _check(_libc.mount(None, b"/", None, _RECURSIVE | _SLAVE, None), "mount")
+        yield os.open(_MOUNTS, os.O_RDONLY | os.O_CLOEXEC)
+
+
+@contextlib.contextmanager
+def in_mounts(namespace: int) -> Iterator[None]:
+    """That namespace for this thread in the block; what is started there stays in it."""
+    with _going_back():
+        _check(_libc.setns(namespace, _NEWNS), "setns")
+        yield
+
+
+@contextlib.contextmanager
+def _going_back() -> Iterator[None]:
+    before = os.open(_MOUNTS, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield
     finally:
-        os.close(before)
+        try:
+            _check(_libc.setns(before, _NEWNS), "setns")
+        finally:
+            os.close(before)
 
 
 def mount_ext4(device: str, folder: Path, options: str) -> None:

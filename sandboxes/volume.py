@@ -85,14 +85,15 @@ class ImageVolume(Volume):
 
     def __init__(self, folder: Path, image: Path) -> None:
         super().__init__(folder)
-        self._image, self._lock, self._holders, self._root = image, threading.Lock(), 0, -1
+        self._image, self._lock, self._holders = image, threading.Lock(), 0
+        self._root = self._mounts = -1  # the root and a mount namespace that shows it
 
     def hold(self) -> None:
         """Attach and mount. Raises SandboxStartFailed."""
         with self._lock:
             if self._holders == 0:
                 try:
-                    self._root = self._mounted_root()
+                    self._attach()
                 except (OSError, subprocess.SubprocessError) as error:
                     raise SandboxStartFailed(f"the workspace cannot be mounted: {error}") from error
             self._holders += 1
@@ -103,7 +104,8 @@ class ImageVolume(Volume):
             self._holders -= 1
             if self._holders == 0:
                 os.close(self._root)
-                self._root, self.device = -1, ""
+                os.close(self._mounts)
+                self.device = ""
 
     def open_root(self) -> int:
         """A descriptor of the file system's root; only while it is held."""
@@ -113,25 +115,28 @@ class ImageVolume(Volume):
         """Write back; an error of any write since the last time is raised."""
         loop.sync_file_system(self._root)
 
-    @contextlib.contextmanager
-    def visible(self) -> Iterator[None]:
-        """A mount of it in a namespace that what starts in the block takes along."""
-        with loop.private_mounts():
-            loop.mount_ext4(self.device, self.folder, MOUNT_OPTIONS)
-            yield
+    def visible(self) -> AbstractContextManager[None]:
+        """The namespace in which it is mounted, for what starts in the block."""
+        return loop.in_mounts(self._mounts)
 
-    def _mounted_root(self) -> int:
+    def _attach(self) -> None:
         device = loop.attach(self._image, _LEAVE_S)
         try:
             self.device = loop.device_path(device)
             _repair(self.device)
-            return spawner.call(self._open_mounted)
+            spawner.call(self._mount)
         finally:
             os.close(device)
 
-    def _open_mounted(self) -> int:
-        with self.visible():
-            return os.open(self.folder, _OPEN)
+    def _mount(self) -> None:
+        with loop.in_new_mounts() as mounts:
+            try:
+                loop.mount_ext4(self.device, self.folder, MOUNT_OPTIONS)
+                self._root = os.open(self.folder, _OPEN)
+            except OSError:
+                os.close(mounts)
+                raise
+            self._mounts = mounts
 
 
 def volume_in(state_dir: Path, size: int) -> Volume:

@@ -21,6 +21,7 @@ count against a model: the same command goes on at the last finished step.
 PROVIDER = "tests/faults/test_providers.py"
 MODELS = "tests/orchestrator/models/test_faults.py"
 MACHINE = "tests/faults/test_machine.py"
+DISK = "tests/contracts/test_sandbox_disk.py"
 ENGINE = "tests/faults/test_engine_faults.py"
 SIGNALS = "tests/faults/test_signals.py"
 STORM = "tests/orchestrator/models/test_accounts.py"
@@ -144,6 +145,27 @@ FAULTS = (
         "stops, nothing written is damaged; the next run goes on",
         "infra_fault (disk_full)",
         f"{MACHINE}::test_a_full_disk_stops_a_session_that_goes_on_when_there_is_space",
+    ),
+    Fault(
+        "workspace full",
+        "commands that write without end, many files, deleted files still open",
+        "the command meets `No space left on device` and the model is told; files can be removed",
+        "-",
+        f"{DISK}::test_a_fast_writer_meets_a_full_disk_and_the_session_goes_on",
+    ),
+    Fault(
+        "disk full under a workspace",
+        "two images on a small tmpfs, made larger afterwards",
+        "the sandbox ends; what earlier commands wrote is there when there is space",
+        "infra_fault (SandboxGone)",
+        f"{DISK}::test_what_finished_before_the_hosts_disk_was_full_is_intact_when_there_is_space",
+    ),
+    Fault(
+        "machine stopped",
+        "an image copied in the middle of writes",
+        "its file system is repaired before it is mounted again",
+        "-",
+        f"{DISK}::test_what_was_on_the_disk_when_the_machine_stopped_is_repaired",
     ),
     Fault(
         "orchestrator killed",

@@ -65,27 +65,25 @@ TRIES = 40
 
 
 def cases(reference, seed, tier, device):
-    """All cases; on a GPU at the checked sizes too."""
+    """All cases; on a GPU at the checked sizes too. Those of a size share their weights."""
     module = reference.module
-    for number, size in enumerate(SIZES):
+    for number, size in enumerate((*SIZES, *(CHECKED if device == "cuda" else ()))):
+        is_small = size in SIZES
+        weights = module.make_weights(size, seed + number, device)
+        drawn = seed + 1000 * number
+        for n in range(0 if is_small else SEEDS):
+            yield _plain(module, size, drawn + n, device, weights)
         for n, stress in enumerate(STRESS):
-            yield _stressed(module, stress, size, seed + 1000 * number + n, device)
-        yield _following(module, size, seed + number, device)
-    for number, size in enumerate(CHECKED if device == "cuda" else ()):
-        weights = module.make_weights(size, seed + number, device)  # a gigabyte, for all of them
-        for n in range(SEEDS):
-            yield _plain(module, size, seed + 1000 * number + n, device, weights)
-        for n, stress in enumerate(STRESS):
-            if tier == "full" or stress[0] in ON_DEVICE:
-                yield _stressed(module, stress, size, seed + 1000 * number + n, device, weights)
+            if is_small or tier == "full" or stress[0] in ON_DEVICE:
+                yield _stressed(module, stress, size, drawn + n, device, weights)
+        if is_small:
+            yield _following(module, size, drawn, device, weights)
 
 
-def _drawn(module, size, seed, device, weights=None):
-    """Params and calls; with weights of their own where none are given."""
+def _drawn(module, size, seed, device, weights):
+    """Params and calls."""
     made = module.make_inputs(size, seed, device)
-    held = module.make_weights(size, seed, device) if weights is None else {**weights}
-    made["params"]["weights"] = held
-    return made["params"], made["calls"]
+    return {**made["params"], "weights": {**weights}}, made["calls"]
 
 
 def _plain(module, size, seed, device, weights):
@@ -93,16 +91,16 @@ def _plain(module, size, seed, device, weights):
     return _case(module, f"as drawn, {_named(size)}, {seed}", "property", seed, params, calls)
 
 
-def _following(module, size, seed, device):
+def _following(module, size, seed, device, weights):
     """Steps of which each goes on from the state that the one before it returned."""
-    params, calls = _drawn(module, size, seed, device)
+    params, calls = _drawn(module, size, seed, device, weights)
     cfg = module.build_config(size)
     more = [{"hidden": module.init_token(cfg, seed + n, device)} for n in range(1, FOLLOWING)]
     params["follows"] = True
     return _case(module, f"steps, {_named(size)}", "property", seed, params, calls + more)
 
 
-def _stressed(module, stress, size, seed, device, weights=None):
+def _stressed(module, stress, size, seed, device, weights):
     name, first, factor, second, other_factor, atol, gate = stress
     for number in range(TRIES):
         drawn = seed + (number << 20)

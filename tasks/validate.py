@@ -16,25 +16,25 @@ import numpy as np
 from tasks.case import Arrays, Case
 from tasks.errors import BadFormula, BrokenTask
 from tasks.formula import evaluate
-from tasks.impostors import accepts_nothing
+from tasks.impostors import Draw, accepts_nothing
+from tasks.ladder import wrong_rungs
 from tasks.loader import (
     cheats,
     execute,
+    find_task,
     load_reference,
     load_rubric,
-    load_task,
-    read_task,
     submission_dir,
-    task_names,
 )
 from tasks.patterns import PATTERNS
 from tasks.properties import all_cases
 from tasks.rawfloats import BITS
+from tasks.sensitivity import ignored_inputs
 from tasks.spec import Rubric, Shape, Task
 from tasks.tensors import Reference
 
 _LEAST_PROPERTY_CASES = 20
-_LEAST_CHEATS = 4
+_LEAST_CHEATS = 1
 _OURS = {"orchestrator", "graders", "sandboxes", "tasks", "transcripts"}
 
 
@@ -44,7 +44,7 @@ def problems(name: str | Path) -> list[str]:
     Each line says file, line where known, field and mend. Raises UnknownTask for an unknown name.
     """
     try:
-        task = _find(name)
+        task = find_task(name)
     except BrokenTask as error:
         return str(error).splitlines()
     found: list[str] = []
@@ -64,14 +64,6 @@ def problems(name: str | Path) -> list[str]:
         except BrokenTask as error:
             found.extend(str(error).splitlines())
     return list(dict.fromkeys(found))  # a broken reference is met by several checks
-
-
-def _find(name: str | Path) -> Task:
-    """A name of the library means that task, whatever lies in the current folder."""
-    is_name = isinstance(name, str) and "/" not in name
-    if is_name and (name in task_names() or not Path(name, "task.toml").is_file()):
-        return load_task(str(name))
-    return read_task(Path(name))
 
 
 def _formulas(task: Task) -> Iterator[str]:
@@ -174,14 +166,14 @@ def _reference_on(task: Task, module: Reference, shape: Shape) -> Iterator[str]:
     path = f"{task.folder / 'public/reference.py'}: shape {shape.name}"
     sized = {**shape.dims, "dtype": shape.dtype}
     problem, again, other = (module.make_inputs(dict(sized), seed) for seed in (1, 1, 2))
-    if not _same(problem["calls"], again["calls"]):
+    if not _same(_drawn(problem), _drawn(again)):
         yield f"{path}: make_inputs differs between two calls with one seed; use only the seed"
     if _same(problem["calls"], other["calls"]):
         yield f"{path}: make_inputs ignores its seed; draw from a generator seeded by it"
     outputs = module.reference(problem["params"], problem["calls"])
     if not _same(outputs, module.reference(again["params"], again["calls"])):
         yield f"{path}: reference differs between two runs on equal inputs; make it deterministic"
-    if not _same(problem["calls"], again["calls"]):
+    if not _same(_drawn(problem), _drawn(again)):
         yield f"{path}: reference changes its inputs; copy what it writes to"
     if len(outputs) != len(problem["calls"]):
         yield f"{path}: {len(outputs)} outputs for {len(problem['calls'])} calls"
@@ -190,7 +182,17 @@ def _reference_on(task: Task, module: Reference, shape: Shape) -> Iterator[str]:
             yield f"{path}: gives leaves {leaves}, task.toml says {task.interface.outputs}"
             return
     others = module.reference(other["params"], other["calls"])
-    yield from accepts_nothing(task, path, problem["calls"], outputs, others)
+    draw = Draw(
+        problem["params"], problem["calls"], outputs, other["params"], other["calls"], others
+    )
+    yield from accepts_nothing(task, path, draw)
+    yield from wrong_rungs(task, path, module, draw)
+    yield from ignored_inputs(task, path, module, draw)
+
+
+def _drawn(made: dict[str, Any]) -> list[Arrays]:
+    """All arrays of a draw: inputs, and weights where there are some."""
+    return [*made["calls"], made["params"].get("weights", {})]
 
 
 def _same(one: list[Arrays], two: list[Arrays]) -> bool:

@@ -1,7 +1,7 @@
-"""What is no work, or too little of it, and must not pass: the check of a task's tolerance and gate.
+"""What is no work, or too little of it, and must not pass for it.
 
-Each impostor stands for the outputs of one draw of ``make_inputs``. One that all leaves accept would
-pass a grade's nominal case.
+Each impostor stands for the outputs of one draw of ``make_inputs``. One that all leaves accept
+would pass a grade's nominal case.
 """
 
 from collections.abc import Callable, Iterator, Sequence

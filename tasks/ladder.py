@@ -1,17 +1,17 @@
 """The ladder of precisions: what an honest result in the declared dtype is, and one rung below.
 
-An error of half a last place in every output is what any honest result has, and must pass. A result
-that was rounded to the next coarser dtype, or that was computed from inputs rounded to it, is work in
-another precision than the task asks for, and must not.
+An error of half a last place in every output is what any honest result has, and must pass. A
+result that was rounded to the next coarser dtype, or computed from inputs and weights rounded to
+it, is work in another precision than the task asks for, and must not.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from tasks.case import Arrays
 from tasks.impostors import Draw, passes
-from tasks.rawfloats import EPS, decoded, encoded, eps
+from tasks.rawfloats import decoded, encoded, eps
 from tasks.spec import Task
 from tasks.tensors import Reference, raw_of
 
@@ -42,12 +42,16 @@ def wrong_rungs(task: Task, path: str, reference: Reference, draw: Draw) -> Iter
     coarse = min(rungs, key=eps)
     if passes(task, _each(task, draw.outputs, _to_rung_below), draw.outputs):
         yield f"{path}: the result rounded to {coarse} would pass; tighten tolerance and gate"
-    rounded = [_inputs_rounded(task, call, coarse) for call in draw.calls]
-    if _moved(rounded, draw.calls):
-        got = reference.reference(draw.params, rounded)
+    names = task.interface.raw_inputs
+    rounded = [_all_rounded(call, names, coarse) for call in draw.calls]
+    weights = draw.params.get("weights", {})
+    coarser = _all_rounded(weights, task.interface.raw_weights, coarse)
+    if _moved([*rounded, coarser], [*draw.calls, weights]):
+        params = {**draw.params, **({"weights": coarser} if weights else {})}
+        got = reference.reference(params, rounded)
         if passes(task, got, draw.outputs):
             yield (
-                f"{path}: the result of inputs rounded to {coarse} would pass; "
+                f"{path}: the result of inputs and weights rounded to {coarse} would pass; "
                 "tighten tolerance and gate"
             )
 
@@ -87,21 +91,19 @@ def _to_rung_below(leaf: np.ndarray, kind: str) -> np.ndarray:
 
 
 def _rounded(values: np.ndarray, coarse: str) -> np.ndarray:
-    """The nearest numbers of ``coarse``; scaled into a float8's range, as kernels scale them."""
-    if coarse not in EPS:
-        return values.astype(coarse).astype(np.float64)
-    finite = np.abs(values[np.isfinite(values)])
-    top = float(finite.max(initial=0.0)) if coarse.startswith("float8") else 0.0
-    scale = 2.0 ** np.floor(np.log2(448.0 / top)) if top else 1.0
-    near = decoded(coarse, encoded(coarse, values * scale)).astype(np.float64) / scale
-    return np.where(np.isfinite(values), near, values)
+    """The nearest numbers with as many digits as ``coarse`` has; its range is no concern here."""
+    wide = np.float64 if coarse == "float32" else np.float32
+    mantissa, exponent = np.frexp(values.astype(wide))
+    step = eps(coarse) / 2  # of mantissas from a half to one
+    near: np.ndarray = np.ldexp(np.round(mantissa / wide(step)) * wide(step), exponent)
+    return near
 
 
-def _inputs_rounded(task: Task, call: Arrays, coarse: str) -> dict[str, np.ndarray]:
-    """Float inputs that are finer than ``coarse``, rounded to it."""
-    changed = dict(call)
-    for name, array in call.items():
-        raw = raw_of(task.interface.raw_inputs, name)
+def _all_rounded(arrays: Arrays, names: Mapping[str, str], coarse: str) -> dict[str, np.ndarray]:
+    """Floats finer than ``coarse``, rounded to it; ``names`` says whose bits are floats."""
+    changed = dict(arrays)
+    for name, array in arrays.items():
+        raw = raw_of(names, name)
         if (raw or array.dtype.kind == "f") and eps(raw or str(array.dtype)) < eps(coarse):
             near = _rounded(decoded(raw, array) if raw else array, coarse)
             changed[name] = encoded(raw, near) if raw else near.astype(array.dtype)

@@ -1,7 +1,7 @@
 """Whether every declared input matters: other values of it must move the output.
 
-An input that the output does not depend on, within its tolerance, is one that a submission may leave
-unread.
+An input that the output does not depend on, within its tolerance, is one that a submission may
+leave unread.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,40 +15,69 @@ from tasks.spec import Task
 from tasks.tensors import Reference, raw_of
 
 
-def ignored_inputs(task: Task, path: str, reference: Reference, draw: Draw) -> Iterator[str]:
-    """Inputs, and weights as a whole, whose values make no difference."""
-    for name in draw.calls[0]:
-        ways = [calls for calls in _altered(task, draw, name) if calls is not None]
-        results = [_outputs(reference, draw.params, calls) for calls in ways]
-        tried = [result for result in results if result is not None]
-        if tried and all(passes(task, result, draw.outputs) for result in tried):
+class Moved:
+    """What the inputs of a task's smoke shapes do: one that matters in one of them matters."""
+
+    def __init__(self) -> None:
+        self._moves: dict[str, bool] = {}  # what was tried -> whether it ever moved the output
+
+    def look(self, task: Task, reference: Reference, draw: Draw) -> None:
+        """Try other values of each input, and of the weights as a whole."""
+        for name in draw.calls[0]:
+            if self._moves.get(f"input `{name}`"):
+                continue
+            for calls in _altered(task, draw, name):
+                self._try(task, reference, draw, f"input `{name}`", draw.params, calls)
+        weights, other = draw.params.get("weights"), draw.other_params.get("weights")
+        if weights and not _equal(weights, other):
+            params = {**draw.params, "weights": other}
+            self._try(task, reference, draw, "weights", params, draw.calls)
+
+    def ignored(self, path: str) -> Iterator[str]:
+        """What never moved the output."""
+        for what in (name for name, moves in self._moves.items() if not moves):
             yield (
-                f"{path}: other values of the input `{name}` move the output by less than its "
-                "tolerance; tighten it, or leave the input out"
+                f"{path}: other values of the {what} move the output by less than its tolerance; "
+                "tighten it, use the values, or leave them out"
             )
-    weights, other = draw.params.get("weights"), draw.other_params.get("weights")
-    if weights and not _equal(weights, other):
-        got = _outputs(reference, {**draw.params, "weights": other}, draw.calls)
-        if got is not None and passes(task, got, draw.outputs):
-            yield f"{path}: other weights move the output by less than its tolerance; tighten it"
+
+    def _try(
+        self,
+        task: Task,
+        reference: Reference,
+        draw: Draw,
+        what: str,
+        params: dict[str, Any],
+        calls: Sequence[Arrays],
+    ) -> None:
+        if self._moves.get(what):
+            return
+        got = _outputs(reference, params, calls)
+        if got is not None:
+            self._moves[what] = not passes(task, got, draw.outputs)
 
 
-def _altered(task: Task, draw: Draw, name: str) -> Iterator[list[Arrays] | None]:
+def _altered(task: Task, draw: Draw, name: str) -> Iterator[list[Arrays]]:
     """The calls with another draw's values of one input, or with its own in another order.
 
-    None where that changes nothing. What is no float may be places or lengths, and is only dealt.
+    Nothing where that changes nothing. What is no float may be places or lengths: only dealt ones.
     """
     first = draw.calls[0][name]
-    is_float = first.dtype.kind == "f" or raw_of(task.interface.raw_inputs, name)
-    yield _with(draw.calls, name, [call.get(name) for call in draw.other_calls])
-    if is_float:
-        yield _with(draw.calls, name, [_turned(call.get(name)) for call in draw.calls])
+    ways = [[call.get(name) for call in draw.other_calls]]
+    if first.dtype.kind == "f" or raw_of(task.interface.raw_inputs, name):
+        ways.append([_turned(call.get(name)) for call in draw.calls])
+    for values in ways:
+        changed = _with(draw.calls, name, values)
+        if changed is not None:
+            yield changed
 
 
 def _turned(array: np.ndarray | None) -> np.ndarray | None:
     """The same values, the last first."""
-    return None if array is None else np.ascontiguousarray(array.reshape(-1)[::-1]).reshape(
-        array.shape
+    return (
+        None
+        if array is None
+        else np.ascontiguousarray(array.reshape(-1)[::-1]).reshape(array.shape)
     )
 
 
@@ -57,12 +86,15 @@ def _with(
 ) -> list[Arrays] | None:
     if len(values) != len(calls):
         return None
-    changed, moved = [], False
+    changed: list[Arrays] = []
+    moved = False
     for call, value in zip(calls, values, strict=True):
         before = call.get(name)
-        fits = before is not None and value is not None and value.shape == before.shape
-        moved |= fits and not np.array_equal(value, before)
-        changed.append({**call, name: value} if fits else call)
+        if before is None or value is None or value.shape != before.shape:
+            changed.append(call)
+            continue
+        moved |= not np.array_equal(value, before)
+        changed.append({**call, name: value})
     return changed if moved else None
 
 

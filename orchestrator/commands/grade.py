@@ -27,7 +27,9 @@ def grade(
             show_default=False,
         ),
     ] = None,
-    task: Annotated[str, typer.Option(help="The task of what no name says it of; or a task's folder.")] = "",
+    task: Annotated[
+        str, typer.Option(help="The task of what no name says it of; or a task's folder.")
+    ] = "",
     tier: Annotated[str, typer.Option(help="quick or full.")] = "full",
     gpu: Annotated[str, typer.Option(help="The UUID of the GPU, or how it begins.")] = "",
     device: Annotated[str, typer.Option(help="cpu, cuda (the only GPU), or a GPU's UUID.")] = "",

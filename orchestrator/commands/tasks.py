@@ -121,20 +121,24 @@ def check_tasks(
 
 @app.command("lock")
 def lock(ctx: typer.Context, deck: DeckArgument, as_json: JsonOption = False) -> None:
-    """Write the present digests of a deck's tasks into the deck.
+    """Write the present versions and digests of a deck's tasks into the deck.
 
-    Example: orchestrator tasks lock rounds
+    A locked task that changed needs a higher `version` in its task.toml first; exit code 2 if not.
+
+    Example: orchestrator tasks lock rounds --json
     """
-    from tasks.deck import lock_deck
+    from tasks.deck import load_deck, lock_deck
 
     changed = lock_deck(deck)
     text = f"{deck}: {', '.join(changed)} locked anew" if changed else f"{deck}: nothing changed"
-    printer(ctx, as_json).emit({"deck": deck, "changed": changed}, lambda c: c.print(text))
+    cells = [cell.model_dump(mode="json") for cell in load_deck(deck).cells]
+    data = {"deck": deck, "changed": changed, "cells": cells}
+    printer(ctx, as_json).emit(data, lambda c: c.print(text))
 
 
 def _work(task: "Task") -> list[dict[str, Any]]:
     from tasks.formula import evaluate
-    from tasks.validate import itemsize
+    from tasks.rawfloats import itemsize
 
     rows = []
     for shape in task.shapes:

@@ -1,4 +1,4 @@
-"""Stress cases: other magnitudes, rows of zeros, views. Generated cases come on top by themselves."""
+"""Stress cases: other magnitudes, rows of zeros, views. Generated cases come on top."""
 
 import numpy as np
 

@@ -57,7 +57,8 @@ def _constant(task: Task, path: str, draw: Draw) -> Iterator[str]:
             values = plain(task, name, wanted)
             if values.dtype.kind != "f" or values.size < GATED_FROM or name in told:
                 continue
-            spread, allowed = float(values.std()), _allowed(task, name, values)
+            kind = task.interface.raw_outputs.get(name, str(wanted.dtype))
+            spread, allowed = float(values.std()), _allowed(task, kind, values)
             if spread == 0:
                 told.add(name)
                 yield f"{path}: output `{name}` is constant; draw inputs that make it vary"
@@ -69,9 +70,8 @@ def _constant(task: Task, path: str, draw: Draw) -> Iterator[str]:
                 )
 
 
-def _allowed(task: Task, name: str, values: np.ndarray) -> float:
-    """The largest rms error that tolerance and gate let through."""
-    kind = task.interface.raw_outputs.get(name, str(values.dtype))
+def _allowed(task: Task, kind: str, values: np.ndarray) -> float:
+    """The largest rms error that tolerance and gate of this dtype let through."""
     rms = float(np.sqrt(np.mean(values**2)))
     tolerance = task.tolerance.get(kind)
     by_element = tolerance.atol + tolerance.rtol * rms if tolerance else 0.0
@@ -96,7 +96,7 @@ def passes(task: Task, got: Sequence[Arrays], wanted: Sequence[Arrays]) -> bool:
 
 
 def plain(task: Task, name: str, values: np.ndarray) -> np.ndarray:
-    """An output as numbers, floats in float64."""
+    """An output as numbers, floats as float64."""
     raw = task.interface.raw_outputs.get(name)
     if raw is not None and values.dtype.kind == "u":
         values = decoded(raw, values)

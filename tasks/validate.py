@@ -8,6 +8,8 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,7 +33,7 @@ from tasks.patterns import PATTERNS
 from tasks.properties import all_cases, generated
 from tasks.sensitivity import Moved
 from tasks.spec import Rubric, Shape, Task
-from tasks.tensors import Reference
+from tasks.tensors import Reference, one_thread
 from tasks.workcheck import wrong_work
 
 _LEAST_PROPERTY_CASES = 20
@@ -48,7 +50,12 @@ def problems(name: str | Path) -> list[str]:
         task = find_task(name)
     except BrokenTask as error:
         return str(error).splitlines()
-    found: list[str] = []
+    is_torch = task.interface.framework == "torch" and find_spec("torch") is not None
+    with one_thread() if is_torch else nullcontext():
+        return list(dict.fromkeys(_found(task)))  # a broken reference is met by several checks
+
+
+def _found(task: Task) -> Iterator[str]:
     checks = (
         wrong_work,
         _properties,
@@ -61,10 +68,9 @@ def problems(name: str | Path) -> list[str]:
     )
     for check in checks:
         try:
-            found.extend(check(task))
+            yield from check(task)
         except BrokenTask as error:
-            found.extend(str(error).splitlines())
-    return list(dict.fromkeys(found))  # a broken reference is met by several checks
+            yield from str(error).splitlines()
 
 
 def _properties(task: Task) -> Iterator[str]:

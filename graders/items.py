@@ -29,8 +29,8 @@ from graders.referee import WorkerSession
 from graders.roofline import standing
 from graders.timing import verify
 from tasks.formula import evaluate
+from tasks.rawfloats import itemsize
 from tasks.spec import RubricItem, Shape, Task
-from tasks.validate import itemsize
 from transcripts.records import DeviceState, ItemMeasurement, ShapeTiming
 
 LEAVES_ROOM = 4  # times the bytes of the inputs, for outputs that an adapter reports beside

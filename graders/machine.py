@@ -205,18 +205,21 @@ class Gpu:
     uuid: str
     name: str
     driver: str
+    capability: str = ""  # compute capability, "9.0"
+    memory_mib: str = ""
 
 
 @cache
 def gpus() -> tuple[Gpu, ...]:
     """The GPUs of this host; none where no driver answers."""
-    query = ["nvidia-smi", "--query-gpu=uuid,name,driver_version", "--format=csv,noheader"]
+    fields = "uuid,name,driver_version,compute_cap,memory.total"
+    query = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
         return ()
     rows = [[part.strip() for part in line.split(",")] for line in done.stdout.splitlines()]
-    return tuple(Gpu(*row) for row in rows if len(row) == 3)
+    return tuple(Gpu(*row) for row in rows if len(row) == 5)
 
 
 def _found(device: str) -> Gpu | None:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from tasks import hardware
 from tasks.formula import evaluate
+from tasks.rawfloats import itemsize
 from tasks.spec import Shape, Task
-from tasks.validate import itemsize
 from transcripts.records import DeviceState
 
 _MEASURED_AS = {"float16": "bfloat16"}

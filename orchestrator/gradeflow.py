@@ -32,7 +32,8 @@ from orchestrator.qualifying import qualified
 from orchestrator.submission import write_folder
 from sandboxes.names import printable
 from tasks.errors import TaskError
-from tasks.loader import load_task
+from tasks.loader import find_task, load_task
+from tasks.spec import Task
 from transcripts.records import Grade
 from transcripts.store import Archive, AttemptFolder
 from transcripts.words import GradeResult
@@ -85,10 +86,13 @@ class Grading:
     # --- (a) one submission -----------------------------------------------------------------------
 
     def one(self, path: Path, task_name: str) -> Outcome:
-        """Grade a folder or a file that is in no archive. Raises UserError."""
-        task = load_task(task_name)
+        """Grade a folder or a file that is in no archive. Raises UserError.
+
+        ``task_name`` may be the path of a task's folder.
+        """
+        task = find_task(task_name)
         files = _read(path)
-        device = self._device(task_name)
+        device = self._device(task)
         kept: list[Grade] = []
 
         def stage(scratch: Path) -> GradeRequest:
@@ -166,7 +170,8 @@ class Grading:
 
     def _foreign_job(self, one: Foreign, out: GradeFile) -> Job | None:
         """None where the file has its grade. Raises NotReadable, Unfit, NoSuchGpu."""
-        task, device = load_task(one.task), self._device(one.task)
+        task = load_task(one.task)
+        device = self._device(task)
         digest = read_hand_in(one.path).digest
         known = any(
             grade.submission_digest == digest and is_grade_of(task, grade, device, self._options)
@@ -189,10 +194,10 @@ class Grading:
 
     # --- all of them ------------------------------------------------------------------------------
 
-    def _device(self, task_name: str) -> str:
-        device, note = self._options.device_for(load_task(task_name))
-        if note and task_name not in self._told:
-            self._told.add(task_name)
+    def _device(self, task: Task) -> str:
+        device, note = self._options.device_for(task)
+        if note and task.name not in self._told:
+            self._told.add(task.name)
             self._report.say(note)
         return device
 
@@ -210,7 +215,7 @@ class Grading:
     ) -> Outcome:
         for name in sorted({folder.record.cell.task for folder in folders}):
             try:
-                self._device(name)
+                self._device(load_task(name))
             except (Unfit, NoSuchGpu, TaskError):
                 continue  # said for each attempt
         options, report, stop = self._options, self._report, self._stop

@@ -7,6 +7,7 @@ from typing import Literal
 from orchestrator.errors import UserError
 from orchestrator.foreign import Layout, is_one_submission, map_folder
 from sandboxes.names import printable
+from tasks.loader import is_folder
 from transcripts.errors import NotAnArchive
 from transcripts.folder import RECORD
 from transcripts.store import MARKER, Archive
@@ -18,6 +19,8 @@ _MOST_LISTED = 40
 def kind_of(path: Path, task: str) -> Literal["archive", "one", "several", "id"]:
     """What a target is; what is no path may be an attempt's id.
 
+    A folder is one submission where ``task`` is a task's folder: layouts name the library's tasks.
+
     Raises UserError for a path that is missing, cannot be looked at, or is an attempt's folder.
     """
     try:
@@ -26,7 +29,8 @@ def kind_of(path: Path, task: str) -> Literal["archive", "one", "several", "id"]
         if (path / RECORD).is_file():
             raise UserError(f"{path} is an attempt's folder: say its id, `{path.resolve().name}`")
         if path.is_dir():
-            return "one" if is_one_submission(path, task) else "several"
+            whole = is_folder(task) or is_one_submission(path, task)
+            return "one" if whole else "several"
         if path.is_file():
             return "one"
         known = path.exists() or path.is_symlink()

@@ -17,6 +17,7 @@ from orchestrator.agents.base import Agent, SessionContext, Standing
 from orchestrator.agents.context import prompt_room
 from orchestrator.faults import StopRequested, outcome_of
 from orchestrator.heartbeat import Pulse
+from orchestrator.machine_words import about_machine
 from orchestrator.models.base import Conversation, ModelClient, UserTurn
 from orchestrator.models.entry import ModelEntry
 from orchestrator.models.errors import ModelError
@@ -111,21 +112,27 @@ class Session:
         self._start_event(writer, resumed=bool(events))
         self._note_sandbox()
         at, open_call = standing(events)
-        if not at.conversation.turns:
-            self._prompt(writer, at)
         if open_call is not None:
             _answer_interrupted(writer, at, open_call)
-        with self._seat() as device, self._sandbox(device) as sandbox:
-            if at.step == 0:
-                self._stage(sandbox)
-            try:
-                outcome = self._drive(writer, sandbox, at, device)
-            except ModelError as error:
-                known = outcome_of(error)
-                if known is None or known.end.retryable:
-                    raise
-                outcome = known  # a limit of the model's own: the session ends here
-            return self._finish(writer, sandbox, at, outcome)
+        with self._seat() as device:
+            if not at.conversation.turns:
+                self._prompt(writer, at, device)
+            with self._sandbox(device) as sandbox:
+                return self._session(writer, sandbox, at, device)
+
+    def _session(
+        self, writer: TranscriptWriter, sandbox: Sandbox, at: Standing, device: str
+    ) -> "_HandIn":
+        if at.step == 0:
+            self._stage(sandbox)
+        try:
+            outcome = self._drive(writer, sandbox, at, device)
+        except ModelError as error:
+            known = outcome_of(error)
+            if known is None or known.end.retryable:
+                raise
+            outcome = known  # a limit of the model's own: the session ends here
+        return self._finish(writer, sandbox, at, outcome)
 
     @contextmanager
     def _seat(self) -> Iterator[str]:
@@ -167,13 +174,13 @@ class Session:
         fingerprint = before.model_copy(update={"sandbox": kind})
         self._folder.save(record.model_copy(update={"fingerprint": fingerprint}))
 
-    def _prompt(self, writer: TranscriptWriter, at: Standing) -> None:
+    def _prompt(self, writer: TranscriptWriter, at: Standing, device: str) -> None:
         """Say the first words, or those that a crash left unsaid."""
         if not at.conversation.system:
             at.conversation = Conversation(self._parts.agent.system_prompt)
             writer.append(Prompt, role="system", text=at.conversation.system)
-        writer.append(Prompt, role="user", text=self._cell.task.prompt)
-        at.opening = self._cell.task.prompt
+        at.opening = f"{self._cell.task.prompt}\n{about_machine(self._cell.task, device)}\n"
+        writer.append(Prompt, role="user", text=at.opening)
         at.conversation.turns.append(UserTurn(at.opening))
 
     def _sandbox_spec(self, device: str) -> SandboxSpec:

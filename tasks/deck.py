@@ -7,11 +7,11 @@ from pathlib import Path
 from tasks.declaration import read_model, read_text
 from tasks.errors import BrokenTask, UnknownDeck
 from tasks.loader import load_task
-from tasks.spec import Deck, Task
+from tasks.spec import Deck, DeckCell, Task
 
 DECKS = Path(__file__).parent / "decks"
 _CELL = re.compile(r"^\[\[cells\]\][^\[]*", re.MULTILINE)
-_DIGEST_LINE = re.compile(r"^digest\s*=.*\n?", re.MULTILINE)
+_LOCK_LINES = re.compile(r"^(?:digest|version)\s*=.*\n?", re.MULTILINE)
 
 
 def deck_names(root: Path | None = None) -> list[str]:
@@ -50,16 +50,40 @@ def _locked(deck: Deck, name: str, digest: str | None, library: Path | None) -> 
 
 
 def lock_deck(name: str, root: Path | None = None, library: Path | None = None) -> list[str]:
-    """Write the present digests of the deck's tasks into its file; the names that changed."""
+    """Write the present versions and digests of the deck's tasks into its file.
+
+    Returns the names of those that changed. Raises BrokenTask, and writes nothing, where a locked
+    task has other files and no higher version: what was published only changes as a new version.
+    """
     deck = load_deck(name, root)
     path = (root or DECKS) / f"{name}.toml"
-    fresh = {cell.task: load_task(cell.task, library).digest for cell in deck.cells}
-    remaining = iter(deck.cells)
+    tasks = [load_task(cell.task, library) for cell in deck.cells]
+    silent = [_silent(deck, *pair) for pair in zip(deck.cells, tasks, strict=True)]
+    if any(silent):
+        raise BrokenTask("\n".join(filter(None, silent)))
+    remaining = iter(tasks)
 
     def locked(match: re.Match[str]) -> str:
-        body = _DIGEST_LINE.sub("", match.group(0)).rstrip("\n")
+        task = next(remaining)
+        body = _LOCK_LINES.sub("", match.group(0)).rstrip("\n")
         tail = match.group(0)[len(match.group(0).rstrip("\n")) :]
-        return f'{body}\ndigest = "{fresh[next(remaining).task]}"{tail}'
+        return f'{body}\nversion = {task.version}\ndigest = "{task.digest}"{tail}'
 
     path.write_text(_CELL.sub(locked, read_text(path)), "utf-8")
-    return [cell.task for cell in deck.cells if cell.digest != fresh[cell.task]]
+    return [
+        task.name
+        for cell, task in zip(deck.cells, tasks, strict=True)
+        if cell.digest != task.digest
+    ]
+
+
+def _silent(deck: Deck, cell: DeckCell, task: Task) -> str:
+    """What to do about a change without a new version; empty where there is none."""
+    if cell.digest in (None, task.digest) or cell.version is None or task.version > cell.version:
+        return ""
+    return (
+        f"task `{task.name}` changed (its files give {task.digest[:12]}, deck `{deck.name}` locks "
+        f"{cell.digest[:12]}) and is still version {task.version}. Grades of the locked version "
+        f"would not be comparable: set `version = {cell.version + 1}` in "
+        f"{task.folder / 'task.toml'} and lock again, or restore the files"
+    )

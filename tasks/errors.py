@@ -19,3 +19,7 @@ class BrokenTask(TaskError):
 
 class BadFormula(TaskError):
     """A roofline formula that the safe evaluator refuses."""
+
+
+class CannotScaffold(TaskError):
+    """A new task's folder cannot be written as asked for."""

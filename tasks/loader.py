@@ -62,6 +62,22 @@ def load_task(name: str, root: Path | None = None) -> Task:
     return read_task((root or LIBRARY) / name)
 
 
+def find_task(name: str | Path) -> Task:
+    """A task by name, or by the path of its folder: one with a ``/``, or one that is no name here.
+
+    A name of the library means that task, whatever lies in the current folder. Raises UnknownTask
+    or BrokenTask.
+    """
+    return read_task(Path(name)) if is_folder(name) else load_task(str(name))
+
+
+def is_folder(name: str | Path) -> bool:
+    """True for what ``find_task`` takes as the path of a task's folder."""
+    if isinstance(name, Path) or "/" in name:
+        return True
+    return name not in task_names() and Path(name, "task.toml").is_file()
+
+
 def read_task(folder: Path) -> Task:
     """The declaration in ``folder``. Raises BrokenTask: file, line, field, mend."""
     path = folder / "task.toml"

@@ -25,6 +25,11 @@ def eps(name: str) -> float:
     return EPS[name] if name in EPS else float(np.finfo(name).eps)
 
 
+def itemsize(dtype: str) -> int:
+    """Bytes of one element; NumPy has no bfloat16 and no float8."""
+    return np.dtype(BITS.get(dtype, dtype)).itemsize
+
+
 def decoded(name: str, bits: np.ndarray) -> np.ndarray:
     """The values, exactly, as float32."""
     if name == "bfloat16":

@@ -213,6 +213,7 @@ class DeckCell(TaskPart):
     """One task of a deck, locked by digest once released."""
 
     task: str
+    version: int | None = None  # of the task when it was locked
     digest: str | None = None
 
 

@@ -8,7 +8,8 @@ everybody finds under ``params["weights"]``. NumPy lacks some dtypes: their bits
 
 import fnmatch
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -74,6 +75,18 @@ class TensorReference:
 
     def _arrays(self, values: Arrays) -> Arrays:
         return {name: as_array(value) for name, value in values.items()}
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """torch on one thread: at small sizes on a busy machine its threads mostly wait."""
+    torch: Any = importlib.import_module("torch")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 Reference = ModuleType | TensorReference

@@ -7,34 +7,37 @@ import ast
 import inspect
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from tasks.case import Arrays, Case
 from tasks.errors import BadFormula, BrokenTask
 from tasks.formula import evaluate
-from tasks.impostors import accepts_nothing
+from tasks.impostors import Draw, accepts_nothing
+from tasks.ladder import wrong_rungs
 from tasks.loader import (
     cheats,
     execute,
+    find_task,
+    load_cases,
     load_reference,
     load_rubric,
-    load_task,
-    read_task,
     submission_dir,
-    task_names,
 )
 from tasks.patterns import PATTERNS
-from tasks.properties import all_cases
-from tasks.rawfloats import BITS
+from tasks.properties import all_cases, generated
+from tasks.sensitivity import Moved
 from tasks.spec import Rubric, Shape, Task
-from tasks.tensors import Reference
+from tasks.tensors import Reference, one_thread
+from tasks.workcheck import wrong_work
 
 _LEAST_PROPERTY_CASES = 20
-_LEAST_CHEATS = 4
+_LEAST_CHEATS = 1
 _OURS = {"orchestrator", "graders", "sandboxes", "tasks", "transcripts"}
 
 
@@ -44,12 +47,17 @@ def problems(name: str | Path) -> list[str]:
     Each line says file, line where known, field and mend. Raises UnknownTask for an unknown name.
     """
     try:
-        task = _find(name)
+        task = find_task(name)
     except BrokenTask as error:
         return str(error).splitlines()
-    found: list[str] = []
+    is_torch = task.interface.framework == "torch" and find_spec("torch") is not None
+    with one_thread() if is_torch else nullcontext():
+        return list(dict.fromkeys(_found(task)))  # a broken reference is met by several checks
+
+
+def _found(task: Task) -> Iterator[str]:
     checks = (
-        _formulas,
+        wrong_work,
         _properties,
         _prompt,
         _public_code,
@@ -60,41 +68,9 @@ def problems(name: str | Path) -> list[str]:
     )
     for check in checks:
         try:
-            found.extend(check(task))
+            yield from check(task)
         except BrokenTask as error:
-            found.extend(str(error).splitlines())
-    return list(dict.fromkeys(found))  # a broken reference is met by several checks
-
-
-def _find(name: str | Path) -> Task:
-    """A name of the library means that task, whatever lies in the current folder."""
-    is_name = isinstance(name, str) and "/" not in name
-    if is_name and (name in task_names() or not Path(name, "task.toml").is_file()):
-        return load_task(str(name))
-    return read_task(Path(name))
-
-
-def _formulas(task: Task) -> Iterator[str]:
-    path = task.folder / "task.toml"
-    for field, text in task.work.model_dump().items():
-        for shape in (*task.shapes, *task.smoke):
-            names = {**shape.dims, "itemsize": itemsize(shape.dtype)}
-            try:
-                value = evaluate(text, names)
-            except BadFormula as error:
-                yield f"{path}: work.{field}: shape {shape.name}: {error}; mend the formula"
-                continue
-            if value < 0 or (value == 0 and field in ("flops", "bytes")):
-                yield f"{path}: work.{field}: shape {shape.name}: gives {value}; must be positive"
-    names = Counter(shape.name for shape in (*task.shapes, *task.smoke))
-    for name, count in names.items():
-        if count > 1:
-            yield f"{path}: shapes: {count} shapes named `{name}`; give each its own name"
-
-
-def itemsize(dtype: str) -> int:
-    """Bytes of one element; NumPy has no bfloat16 and no float8."""
-    return np.dtype(BITS.get(dtype, dtype)).itemsize
+            yield from str(error).splitlines()
 
 
 def _properties(task: Task) -> Iterator[str]:
@@ -159,30 +135,32 @@ def _imports(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _reference(task: Task) -> Iterator[str]:
-    module = load_reference(task)
+    module, moved = load_reference(task), Moved()
     for shape in task.smoke:
         try:
-            yield from _reference_on(task, module, shape)
+            yield from _reference_on(task, module, shape, moved)
         except Exception as error:  # noqa: BLE001 - whatever a broken reference raises
             yield (
                 f"{task.folder / 'public/reference.py'}: shape {shape.name}: "
                 f"{type(error).__name__}: {error}; mend the reference"
             )
+    yield from moved.ignored(f"{task.folder / 'public/reference.py'}")
 
 
-def _reference_on(task: Task, module: Reference, shape: Shape) -> Iterator[str]:
+def _reference_on(task: Task, module: Reference, shape: Shape, moved: Moved) -> Iterator[str]:
     path = f"{task.folder / 'public/reference.py'}: shape {shape.name}"
     sized = {**shape.dims, "dtype": shape.dtype}
     problem, again, other = (module.make_inputs(dict(sized), seed) for seed in (1, 1, 2))
-    if not _same(problem["calls"], again["calls"]):
+    repeatable = _same(_drawn(problem), _drawn(again))
+    if not repeatable:
         yield f"{path}: make_inputs differs between two calls with one seed; use only the seed"
     if _same(problem["calls"], other["calls"]):
         yield f"{path}: make_inputs ignores its seed; draw from a generator seeded by it"
     outputs = module.reference(problem["params"], problem["calls"])
+    if repeatable and not _same(_drawn(problem), _drawn(again)):
+        yield f"{path}: reference changes its inputs; copy what it writes to"
     if not _same(outputs, module.reference(again["params"], again["calls"])):
         yield f"{path}: reference differs between two runs on equal inputs; make it deterministic"
-    if not _same(problem["calls"], again["calls"]):
-        yield f"{path}: reference changes its inputs; copy what it writes to"
     if len(outputs) != len(problem["calls"]):
         yield f"{path}: {len(outputs)} outputs for {len(problem['calls'])} calls"
     for leaves in {tuple(sorted(output)) for output in outputs}:
@@ -190,7 +168,18 @@ def _reference_on(task: Task, module: Reference, shape: Shape) -> Iterator[str]:
             yield f"{path}: gives leaves {leaves}, task.toml says {task.interface.outputs}"
             return
     others = module.reference(other["params"], other["calls"])
-    yield from accepts_nothing(task, path, problem["calls"], outputs, others)
+    draw = Draw(
+        problem["params"], problem["calls"], outputs, other["params"], other["calls"], others
+    )
+    yield from accepts_nothing(task, path, draw)
+    if shape == next(one for one in task.smoke if one.dtype == shape.dtype):
+        yield from wrong_rungs(task, path, module, draw)
+    moved.look(task, module, draw)
+
+
+def _drawn(made: dict[str, Any]) -> list[Arrays]:
+    """All arrays of a draw: inputs, and weights where there are some."""
+    return [*made["calls"], made["params"].get("weights", {})]
 
 
 def _same(one: list[Arrays], two: list[Arrays]) -> bool:
@@ -238,23 +227,40 @@ def _rubric(task: Task) -> Iterator[str]:
 def _plan(task: Task) -> Iterator[str]:
     """All cases: enough, replayable, and each counting for an item that exists."""
     reference, path = load_reference(task), task.folder / "sealed" / "cases.py"
+    has_own = path.is_file()
+    rubric = load_rubric(task)
     try:
-        for tier in ("quick", "full"):
-            cases = list(all_cases(task, reference, 1, tier))
-            yield from _cases_fit(task, load_rubric(task), cases, f"{path}: tier {tier}")
-        again = list(all_cases(task, reference, 1, tier))
+        # The generated cases of the quick tier are the first of the full one's.
+        quick = [*load_cases(task)(1, "quick")] if has_own else []
+        cases = list(all_cases(task, reference, 1, "full"))
+        own = [*load_cases(task)(1, "full")] if has_own else []
+        inputs = generated(task, cast("Reference", _InputsOnly(reference)), 1, "full")
+        again = [*own, *inputs]
     except Exception as error:  # noqa: BLE001 - whatever broken cases raise
         yield f"{path}: {type(error).__name__}: {error}; mend the cases"
         return
-    if not all(
+    for tier, planned in (("quick", quick), ("full", cases)):
+        yield from _cases_fit(task, rubric, planned, f"{path}: tier {tier}")
+    if len(cases) != len(again) or not all(
         one.name == two.name and _same([*one.calls], [*two.calls])
         for one, two in zip(cases, again, strict=True)
     ):
         yield f"{path}: differs between two runs with one seed; use only the seed"
-    unserved = {item.id for item in load_rubric(task).items if item.measure == "cases"}
+    unserved = {item.id for item in rubric.items if item.measure == "cases"}
     unserved -= {case.item for case in cases}
     for item in sorted(unserved):
         yield f"{path}: no case counts for item `{item}` of the rubric"
+
+
+class _InputsOnly:
+    """A reference whose results nobody looks at: a replayed plan is compared by its inputs."""
+
+    def __init__(self, reference: Reference) -> None:
+        self.make_inputs = reference.make_inputs
+
+    @staticmethod
+    def reference(_params: Mapping[str, Any], calls: Sequence[Arrays]) -> list[Arrays]:
+        return [{} for _ in calls]
 
 
 def _cases_fit(task: Task, rubric: Rubric, cases: list[Case], path: str) -> Iterator[str]:

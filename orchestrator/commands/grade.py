@@ -27,7 +27,9 @@ def grade(
             show_default=False,
         ),
     ] = None,
-    task: Annotated[str, typer.Option(help="The task of what no name says it of.")] = "",
+    task: Annotated[
+        str, typer.Option(help="The task of what no name says it of; or a task's folder.")
+    ] = "",
     tier: Annotated[str, typer.Option(help="quick or full.")] = "full",
     gpu: Annotated[str, typer.Option(help="The UUID of the GPU, or how it begins.")] = "",
     device: Annotated[str, typer.Option(help="cpu, cuda (the only GPU), or a GPU's UUID.")] = "",
@@ -69,6 +71,8 @@ def grade(
     Example: orchestrator grade --archive ./archive
 
     Example: orchestrator grade ./my-solution --task layernorm-backward --explain
+
+    Example: orchestrator grade ./my-task/submissions/oracle --task ./my-task
 
     Example: orchestrator grade ./submissions --out grades.jsonl --tier quick
     """

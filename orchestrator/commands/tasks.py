@@ -1,5 +1,6 @@
 """`tasks`: what can be asked, and whether a task folder can be used."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
 
     from tasks.spec import Task
 
-app = typer.Typer(help="List, show and check tasks and decks.", no_args_is_help=True)
+app = typer.Typer(help="List, show, write and check tasks and decks.", no_args_is_help=True)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A task's name.")]
 CheckArgument = Annotated[
@@ -65,6 +66,40 @@ def show_task(ctx: typer.Context, name: NameArgument, as_json: JsonOption = Fals
     printer(ctx, as_json).emit(data, lambda console: _print_task(task, data, console))
 
 
+@app.command("new")
+def new_task(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the task and its folder.")],
+    language: Annotated[
+        str, typer.Option(help="Of the template: numpy (arrays, CPU) or triton (tensors, GPU).")
+    ] = "numpy",
+    into: Annotated[Path, typer.Option(help="Where its folder goes.")] = Path(),
+    as_json: JsonOption = False,
+) -> None:
+    """Write a small, complete task to start from; `docs/writing-a-task.md` goes on from there.
+
+    Example: orchestrator tasks new row-norm
+
+    Example: orchestrator tasks new row-norm --language triton --into tasks/library
+    """
+    from tasks.loader import read_task
+    from tasks.scaffold import scaffold
+
+    folder = scaffold(name, language, into)
+    # Kernels run through an interpreter on a CPU: right or wrong at small sizes, and no time.
+    rehearsal = " --correctness-only" if read_task(folder).interface.framework == "torch" else ""
+    files = [str(path) for path in sorted(folder.rglob("*")) if path.is_file()]
+    here = f"./{folder}" if len(folder.parts) == 1 else str(folder)
+    steps = [
+        f"orchestrator tasks check {here}",
+        f"orchestrator grade {here}/submissions/oracle --task {here} --device cpu{rehearsal}",
+    ]
+    printer(ctx, as_json).emit(
+        {"folder": here, "files": files, "next": steps},
+        lambda c: c.print("\n".join([*files, "next:", *steps]), soft_wrap=True, highlight=False),
+    )
+
+
 @app.command("check")
 def check_tasks(
     ctx: typer.Context, names: CheckArgument = None, as_json: JsonOption = False
@@ -86,20 +121,24 @@ def check_tasks(
 
 @app.command("lock")
 def lock(ctx: typer.Context, deck: DeckArgument, as_json: JsonOption = False) -> None:
-    """Write the present digests of a deck's tasks into the deck.
+    """Write the present versions and digests of a deck's tasks into the deck.
 
-    Example: orchestrator tasks lock rounds
+    A locked task that changed needs a higher `version` in its task.toml first; exit code 2 if not.
+
+    Example: orchestrator tasks lock rounds --json
     """
-    from tasks.deck import lock_deck
+    from tasks.deck import load_deck, lock_deck
 
     changed = lock_deck(deck)
     text = f"{deck}: {', '.join(changed)} locked anew" if changed else f"{deck}: nothing changed"
-    printer(ctx, as_json).emit({"deck": deck, "changed": changed}, lambda c: c.print(text))
+    cells = [cell.model_dump(mode="json") for cell in load_deck(deck).cells]
+    data = {"deck": deck, "changed": changed, "cells": cells}
+    printer(ctx, as_json).emit(data, lambda c: c.print(text))
 
 
 def _work(task: "Task") -> list[dict[str, Any]]:
     from tasks.formula import evaluate
-    from tasks.validate import itemsize
+    from tasks.rawfloats import itemsize
 
     rows = []
     for shape in task.shapes:

@@ -28,6 +28,7 @@ LAYERS = (
         "gradeprogress",
         "heartbeat",
         "liveview",
+        "machine_words",
         "pacing",
         "progress",
         "resume",

@@ -84,6 +84,29 @@ def test_a_changed_task_is_refused_until_it_is_locked_anew(library):
         deck_tasks(load_deck("mine", decks), tasks)
 
 
+def test_a_locked_task_changes_only_as_a_new_version(library):
+    decks, tasks = library / "decks", library / "library"
+    lock_deck("mine", decks, tasks)
+    before = (decks / "mine.toml").read_text()
+    assert [cell.version for cell in load_deck("mine", decks).cells] == [1, 1]
+    written(tasks, {"kv-cache/public/prompt.md": "Other words."})
+    written(tasks, {"other/public/prompt.md": "Other words."})
+    with pytest.raises(BrokenTask) as refused:
+        lock_deck("mine", decks, tasks)
+    said = str(refused.value)
+    assert "`kv-cache` changed" in said and "`other` changed" in said
+    assert f"set `version = 2` in {tasks / 'kv-cache/task.toml'}" in said
+    assert (decks / "mine.toml").read_text() == before
+    for name in ("kv-cache", "other"):
+        declaration = tasks / name / "task.toml"
+        declaration.write_text(
+            declaration.read_text().replace("version = 1\nscor", "version = 2\nscor")
+        )
+    assert lock_deck("mine", decks, tasks) == ["kv-cache", "other"]
+    assert [cell.version for cell in load_deck("mine", decks).cells] == [2, 2]
+    deck_tasks(load_deck("mine", decks), tasks)
+
+
 def test_a_deck_of_a_task_that_is_not_there(library):
     shutil.rmtree(library / "library/other")
     with pytest.raises(UnknownTask, match="no task named `other`"):

@@ -22,7 +22,6 @@ from tasks.case import Case
 from tasks.properties import all_cases
 from tasks.spec import Task
 from tasks.tensors import TensorReference, as_array
-from tasks.validate import problems
 from transcripts.words import GradeResult, Strength
 
 torch = pytest.importorskip("torch", reason="the task's interface is torch's")
@@ -297,7 +296,3 @@ def test_work_is_that_of_every_visit(task: Task) -> None:
         done = work(task, shape)
         assert done.floor_flops < done.flops
         assert done.floor_bytes < done.bytes
-
-
-def test_the_task_folder_has_no_problems() -> None:
-    assert problems("glm-fused-moe") == []

@@ -24,7 +24,6 @@ from graders.roofline import work
 from tasks import loader
 from tasks.case import Case
 from tasks.spec import Task
-from tasks.validate import problems
 from transcripts.words import GradeResult
 
 torch = pytest.importorskip("torch")
@@ -391,10 +390,6 @@ def test_what_is_not_named_as_in_the_prompt_is_found_by_its_names() -> None:
 
 
 # --- the folder -----------------------------------------------------------------------------------
-
-
-def test_the_task_folder_has_no_problems() -> None:
-    assert problems(NAME) == []
 
 
 def test_formulas_count_the_policy_and_the_floor_stays_below() -> None:

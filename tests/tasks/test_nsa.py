@@ -26,7 +26,6 @@ from tasks.formula import evaluate  # noqa: E402
 from tasks.properties import generated  # noqa: E402
 from tasks.spec import Task  # noqa: E402
 from tasks.tensors import TensorReference, as_array  # noqa: E402
-from tasks.validate import problems  # noqa: E402
 from transcripts.words import GradeResult, Strength  # noqa: E402
 
 HEADER = Path(__file__).parents[1] / "support" / "cuda_on_cpu.h"
@@ -302,10 +301,6 @@ def test_keys_pooled_in_bfloat16_fail_where_many_blocks_are_close(
     cases = [_drawn(reference, {"B": 1, "H": 1, "S": 2048, "D": 64})]
     assert list(wrong_in(task, reference, cases, dense("pooled in bfloat16")))
     assert list(wrong_in(task, reference, cases, dense())) == []
-
-
-def test_the_task_folder_has_no_problems() -> None:
-    assert problems("nsa") == []
 
 
 @pytest.fixture(scope="module")

@@ -49,6 +49,45 @@ def test_check_accepts_a_shipped_task_and_tells_what_is_broken(tmp_path, broken)
     assert list(found) == [str(broken)]
 
 
+def test_new_writes_a_task_that_is_in_order_and_says_how_to_go_on(tmp_path):
+    done = run_in(tmp_path, "tasks", "new", "row-norm", "--json")
+    told = json.loads(done.out)
+    assert done.code == 0 and told["folder"] == "./row-norm"
+    assert all((tmp_path / file).is_file() for file in told["files"])
+    for step in told["next"]:
+        assert run_in(tmp_path, *step.split()[1:]).code == 0, step
+    again = run_in(tmp_path, "tasks", "new", "row-norm")
+    assert again.code == 2 and "is there already" in again.err and "Traceback" not in again.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("Row_Norm",), "is no name for a task"),
+        (("kv-cache",), "there is a task `kv-cache`"),
+        (("row-norm", "--language", "tritn"), "no template for `tritn`; there is triton"),
+        (("row-norm", "--into", "task.toml/below"), "cannot be written"),
+    ],
+)
+def test_a_task_that_cannot_be_new_is_one_clear_screen(tmp_path, arguments, said):
+    (tmp_path / "task.toml").touch()
+    done = run_in(tmp_path, "tasks", "new", *arguments)
+    assert done.code == 2 and said in done.err and "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("submission", "result"),
+    [("oracle", "pass"), ("naive", "pass"), ("wrong", "wrong"), ("cheats/pointer_cache", "wrong")],
+)
+@pytest.mark.parametrize("language", ["numpy", "triton"])
+def test_submissions_of_a_new_task_get_their_words(tmp_path, language, submission, result):
+    run_in(tmp_path, "tasks", "new", "row-norm", "--language", language)
+    line = ("grade", f"row-norm/submissions/{submission}", "--task", "./row-norm")
+    how = ("--device", "cpu", "--tier", "quick", "--correctness-only", "--json")
+    [graded] = json.loads(run_in(tmp_path, *line, *how).out)["grades"]
+    assert graded["grade"]["result"] == result, graded["grade"]
+
+
 def test_an_unknown_deck_is_one_clear_screen(tmp_path):
     done = run_in(tmp_path, "tasks", "lock", "round")
     assert done.code == 2 and "did you mean rounds" in done.err

@@ -14,7 +14,6 @@ from tasks.case import Case
 from tasks.formula import evaluate
 from tasks.spec import Task
 from tasks.tensors import TensorReference
-from tasks.validate import problems
 from tensor_candidates import (
     first_failure,
     mutant,
@@ -64,10 +63,6 @@ def in_torch(select) -> SimpleNamespace:
             return select(x, self.k)
 
     return SimpleNamespace(Model=Model)
-
-
-def test_the_task_folder_has_no_problems() -> None:
-    assert problems("topk") == []
 
 
 def test_the_reference_agrees_with_pythons_sort(reference: TensorReference) -> None:

@@ -15,7 +15,6 @@ from graders.roofline import work  # noqa: E402
 from mutants import mutated  # noqa: E402
 from products import Products  # noqa: E402
 from tasks.loader import load_task  # noqa: E402
-from tasks.validate import problems  # noqa: E402
 from transcripts.words import GradeResult  # noqa: E402
 
 TASK = load_task("w4a16-gemm")
@@ -34,10 +33,6 @@ def named(*words: str) -> list[Any]:
     found = [case for case in PRODUCTS.plan() if case.name.startswith(words)]
     assert found
     return found
-
-
-def test_the_task_folder_has_no_problems() -> None:
-    assert problems("w4a16-gemm") == []
 
 
 def test_the_reference_is_the_sum_over_single_nibbles() -> None:

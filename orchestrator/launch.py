@@ -12,6 +12,8 @@ from typing import Literal
 
 from graders.pipeline import RefereeGrader
 from orchestrator import __version__
+from orchestrator.agents.base import Agent
+from orchestrator.agents.chosen import chosen_agent, suited
 from orchestrator.agents.loop import LoopAgent
 from orchestrator.engines.local import LocalEngine
 from orchestrator.errors import UserError
@@ -43,6 +45,7 @@ class SweepRequest:
     archive: Path
     models: Sequence[str]
     deck: str
+    agent: str = LoopAgent.name  # or a harness's name
     tasks: Sequence[str] = ()
     attempts: int = 1
     concurrency: int | None = None  # sessions at once of each model; None: as providers bear
@@ -62,17 +65,20 @@ def prepared(request: SweepRequest, progress: Progress) -> Iterator[Sweep]:
     """
     roster = load_roster(request.config)
     tasks = chosen_tasks(request.deck, request.tasks)
-    agent = LoopAgent()
     entries = [roster.resolve(name) for name in dict.fromkeys(request.models)]
+    entries = [suited(request.agent, entry) for entry in entries]
     for entry in entries:
         entry.read_key()
-    entrants = [(entry, entrant_of(entry, agent, request.budget)) for entry in entries]
-    cells = expand(request.deck, tasks, entrants)
     devices = chosen_devices(tasks, request.deck, request.devices, progress.say)
     kind = chosen_sandbox(request.sandbox, progress.say)
-    archive = Archive.open(request.archive, create=True)
-    plan = _plan(request, tasks, [entrant for _, entrant in entrants], agent.name, kind)
-    with _stopped_by_signals(progress.say) as stop:
+    with (
+        chosen_agent(request.agent, kind) as agent,
+        _stopped_by_signals(progress.say) as stop,
+    ):
+        entrants = [(entry, entrant_of(entry, agent, request.budget)) for entry in entries]
+        cells = expand(request.deck, tasks, entrants)
+        archive = Archive.open(request.archive, create=True)
+        plan = _plan(request, tasks, [entrant for _, entrant in entrants], agent.name, kind)
         parts = SessionParts(
             agent=agent,
             provider=provider(kind),
@@ -112,7 +118,7 @@ def chosen_tasks(deck: str, names: Sequence[str]) -> list[Task]:
     return [task for task in tasks if not names or task.name in names]
 
 
-def entrant_of(entry: ModelEntry, agent: LoopAgent, budget: Budget) -> Entrant:
+def entrant_of(entry: ModelEntry, agent: Agent, budget: Budget) -> Entrant:
     """Who is measured when this model is driven by this agent within this budget."""
     model, route = entry.entrant_identity()
     return Entrant(

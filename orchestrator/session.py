@@ -14,7 +14,6 @@ from pathlib import Path
 from graders.base import Grader, GradeRequest, PublicReport
 from graders.surroundings import of_device, packages_of, toolchain_of
 from orchestrator.agents.base import Agent, SessionContext, Standing
-from orchestrator.agents.context import prompt_room
 from orchestrator.faults import StopRequested, outcome_of
 from orchestrator.heartbeat import Pulse
 from orchestrator.models.base import Conversation, ModelClient, UserTurn
@@ -167,16 +166,17 @@ class Session:
 
     def _prompt(self, writer: TranscriptWriter, at: Standing) -> None:
         """Say the first words, or those that a crash left unsaid."""
-        if not at.conversation.system:
-            at.conversation = Conversation(self._parts.agent.system_prompt)
+        agent = self._parts.agent
+        if agent.system_prompt and not at.conversation.system:
+            at.conversation = Conversation(agent.system_prompt)
             writer.append(Prompt, role="system", text=at.conversation.system)
-        writer.append(Prompt, role="user", text=self._cell.task.prompt)
-        at.opening = self._cell.task.prompt
+        at.opening = agent.opening(self._cell.task)
+        writer.append(Prompt, role="user", text=at.opening)
         at.conversation.turns.append(UserTurn(at.opening))
 
     def _sandbox_spec(self, device: str) -> SandboxSpec:
         toolchain = toolchain_of(packages_of(self._cell.task, device))
-        return SandboxSpec(
+        spec = SandboxSpec(
             session_id=self._folder.id,
             owner=self._parts.owner,
             state_dir=self._folder.workspace,
@@ -184,6 +184,7 @@ class Session:
             env={**toolchain.env, **of_device(toolchain, device)},
             gpus=() if device == "cpu" else (device,),
         )
+        return self._parts.agent.fitted(spec)
 
     def _stage(self, sandbox: Sandbox) -> None:
         """Put the public files; before the first answer, so that the agent owns them afterwards."""
@@ -193,12 +194,13 @@ class Session:
     def _drive(
         self, writer: TranscriptWriter, sandbox: Sandbox, at: Standing, device: str
     ) -> Outcome:
-        model = self._parts.connect(self._cell.model)
         context = SessionContext(
             task=self._cell.task,
             sandbox=sandbox,
-            model=model,
+            entry=self._cell.model,
+            connect=lambda: self._parts.connect(self._cell.model),
             transcript=writer,
+            folder=self._folder.path,
             bench=SessionBench(
                 self._parts.grader,
                 GradeRequest(
@@ -210,18 +212,11 @@ class Session:
                 self._on_bench,
             ),
             standing=at,
-            protocol=self._cell.model.protocol,
-            model_id=self._cell.model.model,
-            room=prompt_room(self._cell.model),
             budget=self._parts.budget,
-            price=self._cell.model.cost_usd,
             check_stop=self._check_stop,
             on_progress=self._on_progress,
         )
-        try:
-            return self._parts.agent.run(context)
-        finally:
-            model.close()
+        return self._parts.agent.run(context)
 
     def _check_stop(self) -> None:
         self._pulse.check()
@@ -234,7 +229,7 @@ class Session:
         """Log the hand-in and the end."""
         self._on_progress(at)
         snapshot = sandbox.snapshot()
-        changed = self._without_secrets(handed_in(snapshot, self._staged))
+        changed = without_secrets(handed_in(snapshot, self._staged), writer.secrets)
         files = {path: file.data for path, file in changed.items()}
         explicit = outcome.end is End.SUBMITTED
         if outcome.end is End.NO_SUBMISSION and files.get(self._cell.task.interface.file):
@@ -257,19 +252,6 @@ class Session:
         )
         workspace = [(file.path, file.data, file.executable) for file in changed.values()]
         return _HandIn(outcome, record, files, workspace)
-
-    def _without_secrets(self, files: Mapping[str, SnapshotFile]) -> dict[str, SnapshotFile]:
-        """Keys never enter a sandbox, but a model may know one and write it down."""
-        secrets = Secrets(self._parts.secrets)
-        clean = (
-            replace(
-                file,
-                path=secrets.replace_text(file.path),
-                data=secrets.replace_bytes(file.data),
-            )
-            for file in files.values()
-        )
-        return {file.path: file for file in clean}
 
     def _log_fault(self, writer: TranscriptWriter, error: Exception) -> None:
         """Keep why it stopped, where the archive can still be written."""
@@ -298,6 +280,15 @@ def staged_files(task: Task, attempt_id: str) -> dict[str, bytes]:
     files = public_files(task.folder / "public")
     canaries, _ = plant_canaries(attempt_id)
     return {**files, **canaries}
+
+
+def without_secrets(files: Mapping[str, SnapshotFile], secrets: Secrets) -> dict[str, SnapshotFile]:
+    """Keys never enter a sandbox, but a model may know one and write it down."""
+    clean = (
+        replace(file, path=secrets.replace_text(file.path), data=secrets.replace_bytes(file.data))
+        for file in files.values()
+    )
+    return {file.path: file for file in clean}
 
 
 def _answer_interrupted(writer: TranscriptWriter, at: Standing, open_call: ToolCallStarted) -> None:

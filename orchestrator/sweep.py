@@ -6,13 +6,15 @@ looked at again later, not repeated.
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from graders.errors import GraderVoid
 from graders.machine import fingerprint
 from graders.qualification import qualify
+from orchestrator.abandoning import LOST, abandon, is_left_over
 from orchestrator.agents.base import Standing
 from orchestrator.auditing import audit_all
 from orchestrator.dealing import Dealer, is_finished
@@ -24,9 +26,9 @@ from orchestrator.plan import PlannedCell
 from orchestrator.progress import Progress, mean_ms
 from orchestrator.session import Session, SessionParts
 from orchestrator.spending import Purse, estimate
-from transcripts.errors import ClaimHeld
+from transcripts.errors import ArchiveError, ClaimHeld
 from transcripts.events import BenchRun
-from transcripts.records import Attempt, Outcome
+from transcripts.records import Attempt, Fingerprint, Outcome
 from transcripts.store import Archive, AttemptFolder
 
 __all__ = ["Sweep", "SweepResult", "is_finished"]
@@ -66,7 +68,7 @@ class Sweep:
         self._lock = threading.Lock()
         self._said: set[str] = set()
         self._fingerprints = {
-            device: fingerprint(parts.provider.kind, device)
+            device: _with_versions(fingerprint(parts.provider.kind, device), parts.agent.versions)
             for device in {parts.devices.of(cell.task.name) for cell in cells}
         }
         self._dealer = Dealer(archive, attempts, parts.owner, progress.say)
@@ -220,11 +222,27 @@ class Sweep:
             return True
         folder, claim = dealt
         with heart.keeping(claim) as pulse:
-            outcome = self._run_session(cell, folder, pulse)
-            if outcome.end.retryable:
-                self._dealer.give_up(folder)
+            if is_left_over(self._parts, folder):
+                self._progress.say(f"{cell.name}: {folder.id}: {LOST.message}")
+                abandon(self._parts, cell, folder, LOST)
+                outcome = None
+            else:
+                outcome = self._run_session(cell, folder, pulse)
+                self._let_go(cell, folder, outcome)
+        if outcome is None:
+            return self._run_dealt(cell, heart)
         self._keep(cell, outcome)
         return True
+
+    def _let_go(self, cell: PlannedCell, folder: AttemptFolder, outcome: Outcome) -> None:
+        """Leave what infrastructure ended to a later run, to be gone on with where it can be."""
+        if not outcome.end.retryable:
+            return
+        self._dealer.give_up(folder)
+        is_ours = outcome.reason not in ("claim_lost", "claim_held", "already_sealed")
+        if is_ours and not self._parts.agent.resumable and not folder.is_sealed:
+            with suppress(ArchiveError):  # then the next sweep does it
+                abandon(self._parts, cell, folder, outcome)
 
     def _leave_unstarted(self) -> None:
         with self._lock:
@@ -278,6 +296,10 @@ class Sweep:
             fingerprint=self._fingerprints[self._parts.devices.of(cell.task.name)],
             started_at=datetime.now(UTC),
         )
+
+
+def _with_versions(found: Fingerprint, more: Mapping[str, str]) -> Fingerprint:
+    return found.model_copy(update={"versions": {**found.versions, **more}})
 
 
 def _past(folder: AttemptFolder) -> tuple[bool, float | None]:

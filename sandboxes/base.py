@@ -48,6 +48,9 @@ class SandboxSpec:
     limits: Limits = Limits()
     gpus: tuple[str, ...] = ()  # UUIDs
     doors: Mapping[str, Path] = field(default_factory=dict)  # name -> Unix socket of the host
+    reserves_memory: bool = False
+    """Its programs reserve far more address space than they use, as JavaScript engines do: that is
+    not capped, memory is where the kind can."""
 
 
 @dataclass(frozen=True)

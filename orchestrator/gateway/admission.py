@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.gateway.reading import is_same_model
 from orchestrator.gateway.terms import Exchange, GatewayFinding, Terms, Totals
+from orchestrator.models.served import same_model
 from transcripts.records import Usage
 
 _GROWN = 1.2
@@ -70,7 +70,7 @@ class Admission:
 
     def _look(self, exchange: Exchange) -> None:
         asked, served = self.terms.entry.model, exchange.served_model
-        if served and not is_same_model(asked, served):
+        if served and not same_model(asked, served):
             self._find("served-model", f"asked for `{asked}`, served by `{served}`")
         usage = exchange.usage
         if usage is None or exchange.error:

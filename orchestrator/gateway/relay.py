@@ -16,7 +16,8 @@ from orchestrator.gateway.routes import ANTHROPIC, GEMINI, Route, error_body
 from orchestrator.gateway.secret_stream import SecretStream
 from orchestrator.gateway.terms import Exchange, Refused
 from orchestrator.models import failures
-from orchestrator.models.errors import ModelError, Unreachable
+from orchestrator.models.base import RetryNotice
+from orchestrator.models.errors import DroppedStream, ModelError, Unreachable
 from orchestrator.models.retry import RetryPolicy, retry_after_s
 from transcripts.redact import Secrets
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _HEADERS_OUT = ("anthropic-version", "anthropic-beta", "openai-beta", "accept", "idempotency-key")
 _HEADERS_BACK = ("content-type", "retry-after", "request-id", "x-request-id")
 _REFUSED = 403
+HUNG_UP = "hung_up"
 
 
 @dataclass
@@ -48,17 +50,19 @@ class Call:
     number: int
     sent: bytes = b""
     rewrites: tuple[str, ...] = ()
-    tries: list[str] = field(default_factory=list)
+    tries: list[RetryNotice] = field(default_factory=list)
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     started: float = field(default_factory=time.monotonic)
 
-    async def keep(self, status: int, response: bytes, error: str = "", kind: str = "") -> None:
-        """Record how it ended. Raises what recording raises."""
+    async def keep(
+        self, status: int, response: bytes, error: str = "", why: str = "", content_type: str = ""
+    ) -> None:
+        """Record how it ended; ``why`` is the kind of ``error``. Raises what recording raises."""
         terms = self.admission.terms
         hidden = Secrets({"key": terms.key}).replace_bytes
-        found = told(self.route.dialect, kind, response) if status == 200 else None
+        found = told(self.route.dialect, content_type, response) if status == 200 else None
         if found is not None and not found.whole and not error:
-            error = "the answer ended before it was whole"
+            error, why = "the answer ended before it was whole", DroppedStream.kind
         usage = found.usage if found is not None else None
         if not self.route.is_billed:
             usage = None
@@ -79,6 +83,8 @@ class Call:
             cost_usd=cost if self.route.is_billed else 0.0,
             served_model=found.model if found is not None else None,
             error=error,
+            error_kind=why,
+            is_billed=self.route.is_billed,
         )
         await asyncio.to_thread(self.admission.keep, exchange)
 
@@ -113,7 +119,7 @@ class Relay:
 
     async def _refuse(self, call: Call, status: int, message: str, word: str = "") -> Answer:
         body = error_body(call.route.dialect, status, message, word)
-        await call.keep(status, body, error=message)
+        await call.keep(status, body, message, "refused")
         return Answer(status, {"content-type": "application/json"}, _once(body))
 
     async def _send(self, call: Call, headers: dict[str, str]) -> Answer:
@@ -134,10 +140,11 @@ class Relay:
             failed[error.kind] += 1
             if failed[error.kind] >= self._policy.tries.get(error.kind, 0):
                 return await self._give_up(call, response, error)
-            call.tries.append(error.kind)
+            wait_s = self._policy.wait_s(error, failed[error.kind])
+            call.tries.append(RetryNotice(len(call.tries) + 1, error.kind, wait_s, str(error)))
             if response is not None:
                 await response.aclose()
-            await asyncio.sleep(self._policy.wait_s(error, failed[error.kind]))
+            await asyncio.sleep(wait_s)
 
     async def _begin(self, call: Call, headers: dict[str, str]) -> "httpx2.Response":
         import httpx2  # noqa: PLC0415 - start-up time
@@ -158,7 +165,7 @@ class Relay:
         body = error_body(call.route.dialect, status, message, error.kind)
         if response is not None:
             await response.aclose()
-        await call.keep(status, body, error=message)
+        await call.keep(status, body, message, error.kind)
         return Answer(status, {"content-type": "application/json"}, _once(body))
 
     def _passed_on(
@@ -177,7 +184,8 @@ class Relay:
 
         kind = response.headers.get("content-type", "")
         secret = SecretStream(call.admission.terms.key)
-        seen, waiting, error = [first], secret.clean(first), "the session hung up"
+        seen, waiting = [first], secret.clean(first)
+        error, why = "the session hung up", HUNG_UP
         try:
             try:
                 async for part in parts:
@@ -185,12 +193,12 @@ class Relay:
                     if waiting:
                         yield waiting
                     waiting = secret.clean(part)
-                error = ""
+                error = why = ""
             except httpx2.HTTPError as broken:
-                error = f"the stream broke: {broken}"
+                error, why = f"the stream broke: {broken}", DroppedStream.kind
         finally:
             await response.aclose()
-            await asyncio.shield(call.keep(200, b"".join(seen), error, kind))
+            await asyncio.shield(call.keep(200, b"".join(seen), error, why, kind))
         if error:
             raise ConnectionResetError(error)
         yield waiting + secret.rest()

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, Protocol
 
+from orchestrator.models.base import RetryNotice
 from orchestrator.models.entry import ModelEntry
 from transcripts.records import Usage
 
@@ -39,11 +40,13 @@ class Exchange:
     response: bytes
     started_at: datetime
     latency_s: float
-    tries: tuple[str, ...] = ()  # kinds of the failed tries before
+    tries: tuple[RetryNotice, ...] = ()  # the failed ones before
     usage: Usage | None = None  # None where the answer told none
     cost_usd: float | None = None
     served_model: str | None = None
     error: str = ""  # why it is not whole, or was not made
+    error_kind: str = ""  # a kind of `models.errors`, "refused" or "hung_up"
+    is_billed: bool = True
 
 
 @dataclass(frozen=True)

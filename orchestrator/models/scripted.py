@@ -26,8 +26,8 @@ from orchestrator.models.scripted_openai import OpenAIWire
 from orchestrator.models.scripted_responses import ResponsesWire
 from orchestrator.models.scripted_wire import CHARS_PER_TOKEN, Asked, Wire
 from orchestrator.models.stories import (
-    FLAKY_TRIES,
     FOREIGN_STORIES,
+    PLANNED_FAULTS,
     STORIES,
     Say,
     Story,
@@ -278,14 +278,14 @@ class _Theatre:
             for fault in (*_ERRORS, *_SPOILT)
             if getattr(knobs, fault) > 0
         }
-        if name != "flaky" and not rates:
+        if name not in PLANNED_FAULTS and not rates:
             return None
         digest = hashlib.sha256(request).hexdigest()
         number = self._tries[digest]
         if len(self._tries) > _MOST_COUNTED:
             self._tries.clear()
         self._tries[digest] += 1
-        planned = FLAKY_TRIES.get(step, ()) if name == "flaky" else ()
+        planned = PLANNED_FAULTS.get(name, {}).get(step, ())
         if number < len(planned):
             return planned[number]
         draw = random.Random(f"{knobs.seed}:{digest}:{number}").random  # noqa: S311 - a test's dice

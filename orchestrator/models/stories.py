@@ -118,6 +118,7 @@ STORIES: Mapping[str, Story] = {
     "cheater": hand_in("cheater"),
     "idle": idle,
     "flaky": flaky,
+    "shaky": flaky,
     "longhaul": longhaul,
 }
 
@@ -128,15 +129,18 @@ def without_silence(script: TaskScript, step: int, knobs: Knobs) -> Say:
     return _at([say for say in _flaky(script) if say.calls], step)
 
 
-FOREIGN_STORIES: Mapping[str, Story] = {**STORIES, "flaky": without_silence}
+FOREIGN_STORIES: Mapping[str, Story] = {
+    **STORIES,
+    "flaky": without_silence,
+    "shaky": without_silence,
+}
 """The stories as foreign harnesses are told them."""
 
-FLAKY_TRIES: Mapping[int, tuple[str, ...]] = {
-    0: ("e429", "e500"),
-    2: ("drop", "cut"),
-    3: ("malformed", "e529"),
+PLANNED_FAULTS: Mapping[str, Mapping[int, tuple[str, ...]]] = {
+    "flaky": {0: ("e429", "e500"), 2: ("drop", "cut"), 3: ("malformed", "e529")},
+    "shaky": {0: ("e429",), 2: ("drop",)},  # what every harness must survive
 }
-"""Step -> faults of `flaky`'s first tries, in their order; the next try is answered."""
+"""Model -> step -> faults of the first tries, in their order; the next try is answered."""
 
 
 def without_task(names: Sequence[str], tools: Sequence[Mapping[str, Any]]) -> Say:

@@ -7,6 +7,7 @@ from typing import Any
 
 Json = Mapping[str, Any]
 
+_SYSTEM = ("system", "developer")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")
 
 
@@ -71,7 +72,7 @@ def _with(frame: Newest, results: Iterable[WireResult], texts: Iterable[str]) ->
 
 def _chat(request: Json) -> Newest:
     messages = request["messages"]
-    system = [_text(m["content"]) for m in messages if m["role"] in ("system", "developer")]
+    system = [_text(m["content"]) for m in messages if m["role"] in _SYSTEM]
     frame, newest = _newest(request, system, messages, lambda m: m["role"] == "assistant")
     results = [
         WireResult(m["tool_call_id"], m.get("name") or "", _text(m["content"]))
@@ -96,7 +97,8 @@ def _messages(request: Json) -> Newest:
 def _responses(request: Json) -> Newest:
     given = request["input"]
     items = [{"role": "user", "content": given}] if isinstance(given, str) else given
-    system = [request.get("instructions") or ""]
+    told = [_text(item["content"]) for item in items if item.get("role") in _SYSTEM]
+    system = [request.get("instructions") or "", *told]
     frame, newest = _newest(request, system, items, _is_answer)
     results = [
         WireResult(item["call_id"], item.get("name") or "", _text(item["output"]))

@@ -18,6 +18,7 @@ from orchestrator.gateway.admission import Admission
 from orchestrator.gateway.relay import HUNG_UP
 from orchestrator.gateway.server import Gateway
 from orchestrator.gateway.terms import Refused, Terms
+from orchestrator.models.accounts import account_of
 from orchestrator.models.connect import provider_url
 from orchestrator.models.errors import ContextOverflow
 from orchestrator.turns.desk import SessionDesk
@@ -33,7 +34,7 @@ INSIDE = "/opt/harness"
 LAST_WORDS_S = 20.0
 """For a harness to end by itself once its session is over; then it is killed."""
 
-DESK_S = 600.0
+DESK_S = 120.0
 """How long a run of `check` or `bench` that nobody waits for any more may take at the end."""
 
 _LOOK_S = 0.25
@@ -95,6 +96,8 @@ class ExternalRun:
             record=self._log.record,
             before_call=self._before_call,
             desk=desk,
+            account=account_of(entry.base_url, entry.key),
+            whole_answers=self._harness.whole_answers,
         )
 
     def _desk(self) -> SessionDesk:
@@ -194,7 +197,7 @@ class ExternalRun:
         for found in admission.findings():
             topic = SERVED_MODEL if found.mechanism == "served-model" else found.mechanism
             self._context.transcript.append(Note, topic=topic, text=found.detail)
-        if self._fate.error is None and self._fate.outcome is None:
+        if native.finished:
             for line in disagreements(native, self._log.calls):
                 self._context.transcript.append(Note, topic="wire_disagreement", text=line)
 

@@ -5,6 +5,7 @@ import hmac
 import socket
 import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ BODY_S = 120.0
 """A body must be there whole within this, and no larger than that."""
 
 _STOP_S = 5.0
+_MOST_THREADS = 1024
 
 
 class Gateway:
@@ -146,6 +148,8 @@ def _relay(policy: RetryPolicy) -> Relay:
     for a provider on this machine."""
     import httpx2  # noqa: PLC0415 - start-up time
 
+    # Calls wait in threads for permits, desks and disks: the default's few would be all taken.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_MOST_THREADS))
     timeout = httpx2.Timeout(connect=20.0, pool=60.0, write=120.0, read=900.0)
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64)
     return Relay(httpx2.AsyncClient(timeout=timeout, limits=limits, follow_redirects=False), policy)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, Protocol
 
+from orchestrator.models.accounts import Account
 from orchestrator.models.base import RetryNotice
 from orchestrator.models.entry import ModelEntry
 from transcripts.records import Usage
@@ -84,3 +85,7 @@ class Terms:
     side_models: Literal["map", "refuse"] = "map"
     allow_provider_tools: bool = False
     desk: Desk | None = None
+    account: Account | None = None  # whose permits the calls need; None: unbounded
+    whole_answers: bool = False
+    """Pass an answer on once all of it is there: broken ones are asked again outside, for sessions
+    that give up at the first."""

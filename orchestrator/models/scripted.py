@@ -225,7 +225,7 @@ class _Theatre:
             return JSONResponse(wire.error(400, f"not a request of this protocol: {error!r}"), 400)
         await asyncio.sleep(knobs.latency_ms / 1000)
         key = http.headers.get("idempotency-key", "")
-        fault = self._fault(name, asked.step, knobs, key.encode() + body)
+        fault = self._fault(name, asked.step, knobs, f"{key}{_said(request)}".encode())
         if fault in _ERRORS:
             return _error(wire, _ERRORS[fault], knobs)
         message = wire.message(_spoilt(say, fault), asked, request)
@@ -374,6 +374,11 @@ def _stream(events: list[bytes], fault: str | None, knobs: Knobs) -> "Response":
             raise ConnectionResetError("scripted fault: the stream breaks here")
 
     return StreamingResponse(body(), media_type="text/event-stream")
+
+
+def _said(request: Mapping[str, Any]) -> str:
+    """The conversation: what else a client sends may differ from try to try."""
+    return json.dumps([request.get(key) for key in ("messages", "input", "contents")])
 
 
 def _unstreamed(message: dict[str, Any]) -> dict[str, Any]:

@@ -38,6 +38,7 @@ LAYERS = (
     {"batch", "foreign", "handin", "gradefile", "qualifying", "sessionbench", "sharing"},
     {"session", "boards"},
     {
+        "abandoning",
         "sweep",
         "grading",
         "gradeflow",

@@ -73,6 +73,8 @@ class Harness(Protocol):
     name: str
     package: Package
     dialect: Dialect
+    whole_answers: bool
+    """It gives up at the first stream that breaks, so the gateway passes only whole answers on."""
 
     def launch(self, root: Path, inside: str, route: Route, prompt: str) -> Launch:
         """How to start it: installed at ``root`` on the host, visible as ``inside``."""

@@ -15,6 +15,7 @@ class MiniSweAgent:
     name = "mini-swe-agent"
     package = Package("pypi", "mini-swe-agent", "2.4.6")
     dialect = "openai"
+    whole_answers = False
 
     def launch(self, root: Path, inside: str, route: Route, prompt: str) -> Launch:
         """See `Harness.launch`."""

@@ -77,8 +77,11 @@ class WireLog:
 
     @property
     def waits_for_a_tool(self) -> bool:
-        """Whether the newest answer called tools that have not come back."""
-        return bool(self._open)
+        """Whether the newest answer called tools that have not come back.
+
+        A harness that tells off a malformed call may never answer it: older ones do not count.
+        """
+        return any(one.step == self._at.step - 1 for one in self._open.values())
 
     def _narrate(self, exchange: Exchange) -> None:
         asked = newest_of(exchange.dialect, exchange.received)
@@ -106,7 +109,7 @@ class WireLog:
             self._result(result, at)
         for text in asked.texts:
             self._hear(text)
-        if self._at.open_reply is not None and not self._open:
+        if self._at.open_reply is not None and not self.waits_for_a_tool:
             self._close(self._at.open_reply)
 
     def _result(self, result: WireResult, at: datetime) -> None:

@@ -234,9 +234,9 @@ class _Theatre:
             message["model"] = "impostor"
         if fault is None:
             self._on_answer(message)
-        if not request.get("stream"):
-            return JSONResponse(_unstreamed(message))
-        return _stream(wire.stream(message), fault, knobs)
+        if request.get("stream"):
+            return _stream(wire.stream(message), fault, knobs)
+        return _at_once(_unstreamed(message), fault)
 
     def _model(self, request: Mapping[str, Any]) -> tuple[str, Knobs]:
         name, suffix = split_suffix(request["model"])
@@ -374,6 +374,22 @@ def _stream(events: list[bytes], fault: str | None, knobs: Knobs) -> "Response":
             raise ConnectionResetError("scripted fault: the stream breaks here")
 
     return StreamingResponse(body(), media_type="text/event-stream")
+
+
+def _at_once(message: Mapping[str, Any], fault: str | None) -> "Response":
+    """An unstreamed answer; under a fault of streams it ends in its middle, politely or not."""
+    from starlette.responses import Response, StreamingResponse  # noqa: PLC0415
+
+    whole = json.dumps(message).encode()
+    if fault not in ("drop", "cut", "malformed"):
+        return Response(whole, media_type="application/json")
+
+    async def body() -> AsyncIterator[bytes]:
+        yield whole[: len(whole) // 2]
+        if fault == "drop":
+            raise ConnectionResetError("scripted fault: the answer breaks here")
+
+    return StreamingResponse(body(), media_type="application/json")
 
 
 def _said(request: Mapping[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """Chat completions from the server's side."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from orchestrator.models.scripted_wire import (
@@ -28,7 +29,7 @@ class OpenAIWire:
         steps = steps_of(ids)
         return Asked(
             user_text=user_text(messages),
-            step=steps[-1] + 1 if steps else 0,
+            step=steps[-1] + 1 + _complaints(messages) if steps else 0,
             tools=tuple(tool["function"] for tool in request.get("tools") or ()),
             prompt_tokens=size // CHARS_PER_TOKEN,
             fresh_tokens=fresh_tokens(messages),
@@ -110,6 +111,13 @@ def _deltas(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"tool_calls": [opening]}
         for piece in pieces(arguments):
             yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
+
+
+def _complaints(messages: Sequence[Mapping[str, Any]]) -> int:
+    """Malformed answers that a harness has told off and left out of the history."""
+    newest = takewhile(lambda message: message["role"] == "user", reversed(messages))
+    count = len(list(newest))
+    return count if messages[-count - 1]["role"] == "tool" else 0
 
 
 def _usage(say: Say, asked: Asked) -> dict[str, Any]:

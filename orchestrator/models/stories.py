@@ -90,6 +90,22 @@ def _flaky(script: TaskScript) -> tuple[Say, ...]:
     )
 
 
+def shaky(script: TaskScript, step: int, knobs: Knobs) -> Say:
+    """The oracle's session with malformed calls in between, each alone, as models make them."""
+    del knobs
+    return _at(_shaky(script), step)
+
+
+@cache
+def _shaky(script: TaskScript) -> tuple[Say, ...]:
+    good = _hand_in(script, "oracle")
+    look = Say("Let me look.", (call("bash", command="pwd"),))
+    unknown = Say("", (call("shell", cmd="ls"),))
+    cut = Say("", (("bash", '{"command": "echo half'),))
+    missing = Say("", (call("bash"),))
+    return (*good[:2], unknown, look, cut, look, missing, *good[2:])
+
+
 def longhaul(script: TaskScript, step: int, knobs: Knobs) -> Say:
     """``steps`` slow commands, each adding its number to a file; then hand in `naive`.
 
@@ -118,7 +134,7 @@ STORIES: Mapping[str, Story] = {
     "cheater": hand_in("cheater"),
     "idle": idle,
     "flaky": flaky,
-    "shaky": flaky,
+    "shaky": shaky,
     "longhaul": longhaul,
 }
 
@@ -132,7 +148,6 @@ def without_silence(script: TaskScript, step: int, knobs: Knobs) -> Say:
 FOREIGN_STORIES: Mapping[str, Story] = {
     **STORIES,
     "flaky": without_silence,
-    "shaky": without_silence,
 }
 """The stories as foreign harnesses are told them."""
 

@@ -17,6 +17,7 @@ from orchestrator.gateway.terms import Refused
 from orchestrator.models import failures
 from orchestrator.models.base import RetryNotice
 from orchestrator.models.errors import DroppedStream, Interrupted, ModelError, Unreachable
+from orchestrator.models.http import timeouts
 from orchestrator.models.retry import RetryPolicy, retry_after_s
 from transcripts.redact import Secrets
 
@@ -111,7 +112,13 @@ class Relay:
 
         terms = call.admission.terms
         url = terms.base_url.rstrip("/") + call.route.upstream
-        request = self._client.build_request("POST", url, content=call.sent, headers=headers)
+        request = self._client.build_request(
+            "POST",
+            url,
+            content=call.sent,
+            headers=headers,
+            timeout=timeouts(terms.entry.stall_s),
+        )
         try:
             return await self._client.send(request, stream=True, follow_redirects=False)
         except httpx2.HTTPError as error:

@@ -13,7 +13,13 @@ TASK = "kv-cache"
 
 
 def run_sessions(
-    archive: Path, agent: str, model: str, sandbox: str = "bubblewrap", budget: Budget | None = None
+    archive: Path,
+    agent: str,
+    model: str,
+    *,
+    sandbox: str = "bubblewrap",
+    budget: Budget | None = None,
+    config: Path | None = None,
 ) -> SweepResult:
     """What `sweep --agent ...` does before it grades."""
     request = SweepRequest(
@@ -26,6 +32,7 @@ def run_sessions(
         sandbox=sandbox,
         tier="quick",
         budget=budget or Budget(),
+        config=config,
     )
     with prepared(request, Progress(mode="plain")) as sweep:
         result = sweep.run_sessions()
@@ -39,6 +46,17 @@ def attempts(archive: Path) -> list[AttemptFolder]:
     return list(Archive.open(archive, read_only=True).attempts())
 
 
+def only_attempt(archive: Path) -> AttemptFolder:
+    """The one that is there."""
+    (found,) = attempts(archive)
+    return found
+
+
 def of(kind: type[Event], folder: AttemptFolder) -> list[Event]:
     """The events of one kind."""
     return [event for event in folder.events() if isinstance(event, kind)]
+
+
+def notes(folder: AttemptFolder, topic: str) -> list[str]:
+    """The texts of the notes on a topic."""
+    return [e.text for e in folder.events() if e.kind == "note" and e.topic == topic]

@@ -62,6 +62,12 @@ class Admission:
         with self._lock:
             return self._totals
 
+    @property
+    def open_calls(self) -> int:
+        """Calls that somebody works on now."""
+        with self._lock:
+            return len(self._tasks)
+
     def findings(self) -> tuple[GatewayFinding, ...]:
         """What was seen of the provider, each kind once."""
         with self._lock:

@@ -28,7 +28,6 @@ class Newest:
     system: str
     messages: int
     offers_tools: bool
-    is_first: bool  # the model has not answered before
     results: tuple[WireResult, ...]
     texts: tuple[str, ...]  # of the user, or of the harness in his name
 
@@ -51,7 +50,6 @@ def _newest(
         system="\n".join(text for text in system if text),
         messages=len(items),
         offers_tools=bool(request.get("tools")),
-        is_first=last < 0,
         results=(),
         texts=(),
     )
@@ -64,7 +62,6 @@ def _with(frame: Newest, results: Iterable[WireResult], texts: Iterable[str]) ->
         frame.system,
         frame.messages,
         frame.offers_tools,
-        frame.is_first,
         tuple(results),
         said,
     )

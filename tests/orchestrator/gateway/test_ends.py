@@ -1,4 +1,4 @@
-"""Ends of calls at the gateway: sessions that are over, answers without end, broken ones, permits."""
+"""Ends of calls at the gateway: sessions that are over, answers without end, permits."""
 
 import threading
 import time

@@ -65,6 +65,10 @@ def test_a_cut_stream_is_no_reply(dialect):
     assert reply_of(dialect, b"".join(parts[: len(parts) // 2]), 0.0) is None
 
 
+def answered(name, text):
+    return {"functionResponse": {"id": name, "name": "bash", "response": {"output": text}}}
+
+
 REQUESTS = {
     "openai": {
         "tools": [{}],
@@ -117,20 +121,8 @@ REQUESTS = {
             {
                 "role": "user",
                 "parts": [
-                    {
-                        "functionResponse": {
-                            "id": "a",
-                            "name": "bash",
-                            "response": {"output": "one"},
-                        }
-                    },
-                    {
-                        "functionResponse": {
-                            "id": "b",
-                            "name": "bash",
-                            "response": {"output": "two"},
-                        }
-                    },
+                    answered("a", "one"),
+                    answered("b", "two"),
                     {"text": "a reminder"},
                 ],
             },

@@ -17,6 +17,7 @@ from orchestrator.agents.chosen import chosen_agent, suited
 from orchestrator.agents.loop import LoopAgent
 from orchestrator.engines.local import LocalEngine
 from orchestrator.errors import UserError
+from orchestrator.gateway.tunnel import allowed_hosts
 from orchestrator.grading import chosen_isolation
 from orchestrator.models.connect import client
 from orchestrator.models.entry import ModelEntry
@@ -46,6 +47,7 @@ class SweepRequest:
     models: Sequence[str]
     deck: str
     agent: str = LoopAgent.name  # or a harness's name
+    allow_net: Sequence[str] = ()  # hosts that sessions may reach
     tasks: Sequence[str] = ()
     attempts: int = 1
     concurrency: int | None = None  # sessions at once of each model; None: as providers bear
@@ -72,10 +74,11 @@ def prepared(request: SweepRequest, progress: Progress) -> Iterator[Sweep]:
     devices = chosen_devices(tasks, request.deck, request.devices, progress.say)
     kind = chosen_sandbox(request.sandbox, progress.say)
     with (
-        chosen_agent(request.agent, kind) as agent,
+        chosen_agent(request.agent, kind, request.allow_net) as agent,
         _stopped_by_signals(progress.say) as stop,
     ):
-        entrants = [(entry, entrant_of(entry, agent, request.budget)) for entry in entries]
+        network = network_of(request.allow_net)
+        entrants = [(e, entrant_of(e, agent, request.budget, network)) for e in entries]
         cells = expand(request.deck, tasks, entrants)
         archive = Archive.open(request.archive, create=True)
         plan = _plan(request, tasks, [entrant for _, entrant in entrants], agent.name, kind)
@@ -118,7 +121,13 @@ def chosen_tasks(deck: str, names: Sequence[str]) -> list[Task]:
     return [task for task in tasks if not names or task.name in names]
 
 
-def entrant_of(entry: ModelEntry, agent: Agent, budget: Budget) -> Entrant:
+def network_of(hosts: Sequence[str]) -> str:
+    """See `Entrant.network`. Raises BadHost."""
+    allowed = sorted(f"{host}:{port}" for host, port in allowed_hosts(hosts))
+    return ",".join(allowed) or "none"
+
+
+def entrant_of(entry: ModelEntry, agent: Agent, budget: Budget, network: str = "none") -> Entrant:
     """Who is measured when this model is driven by this agent within this budget."""
     model, route = entry.entrant_identity()
     return Entrant(
@@ -129,6 +138,7 @@ def entrant_of(entry: ModelEntry, agent: Agent, budget: Budget) -> Entrant:
         effort=entry.effort,
         sampling=entry.sampling,
         budget=budget,
+        network=network,
         prompt_digest=agent.prompt_digest,
     )
 

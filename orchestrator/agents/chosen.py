@@ -1,7 +1,7 @@
 """The agent that a sweep was asked for, and whether models and sandboxes suit it."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,12 +22,14 @@ class AgentDoesNotFit(UserError):
 
 
 @contextmanager
-def chosen_agent(name: str, sandbox: str) -> Iterator[Agent]:
+def chosen_agent(name: str, sandbox: str, hosts: Sequence[str] = ()) -> Iterator[Agent]:
     """The agent by name, what it needs open. Raises UnknownHarness, NotInstalled, AgentDoesNotFit.
 
-    ``sandbox`` is the kind that its sessions run in.
+    ``sandbox`` is the kind that its sessions run in, ``hosts`` what these may reach.
     """
     if name == LoopAgent.name:
+        if hosts:
+            raise AgentDoesNotFit("--allow-net is for harnesses; our own loop has no network")
         yield LoopAgent()
         return
     chosen = harness(name)
@@ -39,7 +41,7 @@ def chosen_agent(name: str, sandbox: str) -> Iterator[Agent]:
     missing = missing_program(chosen, root_of(chosen))
     if missing:
         raise AgentDoesNotFit(missing)
-    with external_agent(chosen) as agent:
+    with external_agent(chosen, hosts) as agent:
         yield agent
 
 

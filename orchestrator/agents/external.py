@@ -9,8 +9,8 @@ A CLI's conversation lives in its own process and store, so a session of a dead 
 go on: `resumable` is False, and the sweep starts a new attempt.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,7 @@ from orchestrator.agents.externalrun import INSIDE, ExternalRun
 from orchestrator.agents.harnesses.base import INSTRUCTIONS, Harness, Route
 from orchestrator.agents.install import verified
 from orchestrator.gateway.server import Gateway
+from orchestrator.gateway.tunnel import Tunnel, allowed_hosts
 from orchestrator.models.retry import RetryPolicy
 from orchestrator.turns.commands import INSIDE as COMMANDS
 from orchestrator.turns.commands import command_folder
@@ -36,10 +37,17 @@ class ExternalAgent:
     system_prompt = ""  # the CLI has its own, which is found on the wire
     resumable = False
 
-    def __init__(self, harness: Harness, root: Path, gateway: Gateway, commands: Mount) -> None:
+    def __init__(
+        self,
+        harness: Harness,
+        root: Path,
+        gateway: Gateway,
+        commands: Mount,
+        tunnel: Tunnel | None = None,
+    ) -> None:
         self.harness, self.root, self.gateway = harness, root, gateway
         self.name, self.version = harness.name, harness.package.version
-        self._commands = commands
+        self._commands, self._tunnel = commands, tunnel
 
     @cached_property
     def prompt_digest(self) -> str:
@@ -68,10 +76,14 @@ class ExternalAgent:
         return replace(
             spec,
             mounts=(*spec.mounts, Mount(self.root, INSIDE), self._commands),
-            doors={**spec.doors, "gateway": self.gateway.socket},
+            doors={**spec.doors, **self._doors()},
             env={**spec.env, "PATH": path},
             reserves_memory=True,
         )
+
+    def _doors(self) -> dict[str, Path]:
+        net = {"net": self._tunnel.path} if self._tunnel else {}
+        return {"gateway": self.gateway.socket, **net}
 
     def run(self, context: SessionContext) -> Outcome:
         """Run the CLI to its end; see `Agent.run`."""
@@ -79,8 +91,18 @@ class ExternalAgent:
 
 
 @contextmanager
-def external_agent(harness: Harness, policy: RetryPolicy | None = None) -> Iterator[ExternalAgent]:
-    """The agent of an installed harness, its gateway open. Raises NotInstalled."""
-    root = verified(harness)
-    with Scratch("commands") as scratch, Gateway(policy) as gateway:
-        yield ExternalAgent(harness, root, gateway, command_folder(scratch.folder()))
+def external_agent(
+    harness: Harness, hosts: Sequence[str] = (), policy: RetryPolicy | None = None
+) -> Iterator[ExternalAgent]:
+    """The agent of an installed harness, its gateway open, and a tunnel to ``hosts`` if there are.
+
+    Raises NotInstalled, BadHost.
+    """
+    root, allowed = verified(harness), allowed_hosts(hosts)
+    with ExitStack() as stack:
+        folder = stack.enter_context(Scratch("commands")).folder()
+        gateway = stack.enter_context(Gateway(policy))
+        tunnel = None
+        if allowed:
+            tunnel = stack.enter_context(Tunnel(allowed, gateway.admission_of))
+        yield ExternalAgent(harness, root, gateway, command_folder(folder), tunnel)

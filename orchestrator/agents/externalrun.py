@@ -17,11 +17,12 @@ from orchestrator.agents.wirelog import WireLog
 from orchestrator.gateway.admission import Admission
 from orchestrator.gateway.relay import HUNG_UP
 from orchestrator.gateway.server import Gateway
-from orchestrator.gateway.terms import Refused, Terms
+from orchestrator.gateway.terms import Refused, Terms, Tunnelled
 from orchestrator.models.accounts import account_of
 from orchestrator.models.connect import provider_url
 from orchestrator.models.errors import ContextOverflow
 from orchestrator.turns.desk import SessionDesk
+from sandboxes.base import Sandbox
 from sandboxes.errors import FileTooLarge, OutsideWorkspace, SandboxGone
 from transcripts.events import Note
 from transcripts.native import NativeLog
@@ -96,6 +97,7 @@ class ExternalRun:
             record=self._log.record,
             before_call=self._before_call,
             desk=desk,
+            on_tunnel=self._on_tunnel,
             account=account_of(entry.base_url, entry.key),
             whole_answers=self._harness.whole_answers,
         )
@@ -128,11 +130,7 @@ class ExternalRun:
         """The CLI's output, archived beside the transcript."""
         sandbox, context = self._context.sandbox, self._context
         log = NativeLog(context.folder, context.transcript.secrets)
-        env = {
-            **launch.env,
-            "SESSION_DOOR": sandbox.doors["gateway"],
-            "SESSION_TOKEN": admission.token,
-        }
+        env = {**launch.env, **_environment(sandbox, admission.token)}
         over = threading.Event()
         watch = threading.Thread(target=self._watch, args=(over,), name="watch-harness")
         watch.start()
@@ -177,6 +175,11 @@ class ExternalRun:
         decided = self._fate.outcome
         if decided is not None:
             raise Refused("session_over", f"this session is over: {decided.end} {decided.reason}")
+
+    def _on_tunnel(self, tunnelled: Tunnelled) -> None:
+        told = tunnelled.refused or f"{tunnelled.sent} bytes out, {tunnelled.received} in"
+        where = f"{tunnelled.host}:{tunnelled.port}"
+        self._context.transcript.append(Note, topic="network", text=f"{where}: {told}")
 
     def _has_submission(self) -> bool:
         try:
@@ -224,3 +227,12 @@ class ExternalRun:
             return Outcome(end=End.NO_SUBMISSION, reason="harness_died", message=message)
         message = f"{name} did not come to its end: {said}"
         return Outcome(end=End.INFRA_FAULT, reason="harness_failed", message=message)
+
+
+def _environment(sandbox: Sandbox, token: str) -> dict[str, str]:
+    """How commands find the desk, and the tunnel where there is one."""
+    env = {"SESSION_DOOR": sandbox.doors["gateway"], "SESSION_TOKEN": token}
+    if "net" in sandbox.doors:
+        proxy = f"http://session:{token}@{sandbox.doors['net']}"
+        env |= {"HTTPS_PROXY": proxy, "https_proxy": proxy, "NO_PROXY": "127.0.0.1,localhost"}
+    return env

@@ -69,6 +69,17 @@ class GatewayFinding:
 
 
 @dataclass(frozen=True)
+class Tunnelled:
+    """A connection of the session to an allow-listed host, or the wish for one."""
+
+    host: str
+    port: int
+    sent: int = 0  # bytes
+    received: int = 0
+    refused: str = ""  # why it was not made
+
+
+@dataclass(frozen=True)
 class Terms:
     """The terms of one session. ``key`` is added outside and never seen inside."""
 
@@ -85,6 +96,7 @@ class Terms:
     side_models: Literal["map", "refuse"] = "map"
     allow_provider_tools: bool = False
     desk: Desk | None = None
+    on_tunnel: Callable[[Tunnelled], None] = lambda _: None
     account: Account | None = None  # whose permits the calls need; None: unbounded
     whole_answers: bool = False
     """Pass an answer on once all of it is there: broken ones are asked again outside, for sessions

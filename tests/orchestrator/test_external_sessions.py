@@ -31,6 +31,15 @@ from transcripts.wire import WireFolder
 from transcripts.words import End
 
 TINY = "tiny_harness:Tiny"
+THROUGH_THE_PROXY = """
+import base64, http.client, os, sys, urllib.parse
+proxy = urllib.parse.urlsplit(os.environ["HTTPS_PROXY"])
+words = base64.b64encode(f"x:{proxy.password}".encode()).decode()
+there = http.client.HTTPConnection(proxy.hostname, proxy.port)
+there.set_tunnel("127.0.0.1", int(sys.argv[1]), {"Proxy-Authorization": "Basic " + words})
+there.request("POST", "/from-inside", "hello")
+print(there.getresponse().status)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -217,6 +226,20 @@ def test_the_key_is_nowhere_in_the_archive(archive, upstream, provider, monkeypa
     assert key.encode() not in b"".join(kept)
 
 
+def test_an_allowed_host_is_reached_and_part_of_the_entrant(archive, upstream, provider):
+    port = upstream.url.rpartition(":")[2]
+    commands = [f"python3 -c '{THROUGH_THE_PROXY}' {n}" for n in (port, 9)]
+    upstream.answers = [answer(*commands), (200, JSON, [b"there"]), answer(text="done")]
+    run_sessions(archive, TINY, "m", config=provider, allow_net=[f"127.0.0.1:{port}"])
+    folder = only_attempt(archive)
+    assert folder.record.entrant.network == f"127.0.0.1:{port}"
+    assert [seen["path"] for seen in upstream.seen][1] == "/from-inside"
+    assert of(ToolResult, folder)[0].text.strip() == "200"
+    reached, refused = notes(folder, "network")
+    assert reached.startswith(f"127.0.0.1:{port}: ")
+    assert refused == "127.0.0.1:9: not on the list"
+
+
 # --- ends of the orchestrator ---------------------------------------------------------------------
 
 
@@ -279,6 +302,11 @@ def test_a_model_of_another_dialect_is_refused_with_what_would_do(archive, tmp_p
     with pytest.raises(AgentDoesNotFit, match="claude-code"):
         run_sessions(archive, TINY, "m", config=config)
     assert not archive.exists()
+
+
+def test_our_own_loop_has_no_network_to_allow(archive):
+    with pytest.raises(AgentDoesNotFit, match="for harnesses"):
+        run_sessions(archive, "loop", "oracle", allow_net=["pypi.org"])
 
 
 def test_an_agent_that_is_not_installed_says_the_command(archive):

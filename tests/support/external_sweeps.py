@@ -1,5 +1,6 @@
 """Sweeps of foreign harnesses, sessions only: no grade takes the machine for itself."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator.launch import SweepRequest, prepared
@@ -20,6 +21,7 @@ def run_sessions(
     sandbox: str = "bubblewrap",
     budget: Budget | None = None,
     config: Path | None = None,
+    allow_net: Sequence[str] = (),
 ) -> SweepResult:
     """What `sweep --agent ...` does before it grades."""
     request = SweepRequest(
@@ -33,6 +35,7 @@ def run_sessions(
         tier="quick",
         budget=budget or Budget(),
         config=config,
+        allow_net=allow_net,
     )
     with prepared(request, Progress(mode="plain")) as sweep:
         result = sweep.run_sessions()

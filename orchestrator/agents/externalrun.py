@@ -33,11 +33,15 @@ INSIDE = "/opt/harness"
 """Where the installation is mounted."""
 
 LAST_WORDS_S = 20.0
-"""For a harness to end by itself once its session is over; then it is killed."""
+"""For a harness to end by itself once a cap is reached; then it is killed."""
+
+AFTER_SUBMIT_S = 2.0
+"""The same after a hand-in, which what still runs inside must not change."""
 
 DESK_S = 120.0
 """How long a run of `check` or `bench` that nobody waits for any more may take at the end."""
 
+_HANDED_IN = Outcome(end=End.SUBMITTED)
 _LOOK_S = 0.25
 _SHOWN_CHARACTERS = 400
 _PATHS = {"anthropic": "/anthropic", "gemini": "/gemini"}
@@ -48,15 +52,15 @@ class _Fate:
     """What was decided about a session while it ran."""
 
     outcome: Outcome | None = None
-    since: float = math.inf  # monotonic, of the outcome
+    until: float = math.inf  # monotonic: what still runs then is killed
     error: BaseException | None = None  # to be raised again
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def decide(self, outcome: Outcome) -> None:
+    def decide(self, outcome: Outcome, grace_s: float = LAST_WORDS_S) -> None:
         """The first word counts."""
         with self.lock:
             if self.outcome is None:
-                self.outcome, self.since = outcome, time.monotonic()
+                self.outcome, self.until = outcome, time.monotonic() + grace_s
 
 
 class ExternalRun:
@@ -79,7 +83,7 @@ class ExternalRun:
             admission.close()
             desk.close(DESK_S)
         log, stderr = harnesses.log_of(output)
-        native = self._harness.read(log)
+        native = _read(self._harness, log)
         self._note(native, admission)
         if self._fate.error is not None:
             raise self._fate.error
@@ -111,7 +115,7 @@ class ExternalRun:
             digest=bench.digest,
             has_submission=self._has_submission,
             on_report=self._on_report,
-            on_submit=lambda: self._fate.decide(Outcome(end=End.SUBMITTED)),
+            on_submit=lambda: self._fate.decide(_HANDED_IN, AFTER_SUBMIT_S),
             submission_file=task.interface.file,
         )
 
@@ -161,7 +165,7 @@ class ExternalRun:
                 self._fate.decide(Outcome(end=End.LIMIT, reason="seconds"))
                 self._context.sandbox.close()
                 return
-            if time.monotonic() > self._fate.since + LAST_WORDS_S:
+            if time.monotonic() > self._fate.until:
                 self._context.sandbox.close()
                 return
 
@@ -227,6 +231,14 @@ class ExternalRun:
             return Outcome(end=End.NO_SUBMISSION, reason="harness_died", message=message)
         message = f"{name} did not come to its end: {said}"
         return Outcome(end=End.INFRA_FAULT, reason="harness_failed", message=message)
+
+
+def _read(harness: Harness, log: str) -> harnesses.NativeLog:
+    """What the CLI's log says; one that is not as the harness knows it says nothing."""
+    try:
+        return harness.read(log)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        return harnesses.NativeLog(False, f"its log cannot be read: {error!r}")
 
 
 def _environment(sandbox: Sandbox, token: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from orchestrator.errors import UserError
 from transcripts.records import Usage
 
 Dialect = Literal["openai", "openai-responses", "anthropic", "gemini"]
@@ -22,7 +23,7 @@ INSTRUCTIONS = (
 """Said after the task's prompt."""
 
 
-class InstallBroken(Exception):
+class InstallBroken(UserError):
     """An installed harness lacks the program that it should have."""
 
 

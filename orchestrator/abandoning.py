@@ -4,15 +4,17 @@ Sessions of our own loop go on at their last finished step, whoever takes them u
 harness holds its conversation in its own process, which is gone.
 """
 
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from orchestrator.plan import PlannedCell
 from orchestrator.resume import standing
-from orchestrator.session import SessionParts, staged_files, without_secrets
-from orchestrator.submission import handed_in
+from orchestrator.session import SessionParts
+from orchestrator.submission import handed_in, staged_files, without_secrets
 from sandboxes.base import WORKSPACE, Limits
 from sandboxes.jail import spare_uid
 from sandboxes.workspace import Workspace
+from transcripts.errors import ArchiveError
 from transcripts.events import SessionEnd
 from transcripts.native import pack
 from transcripts.records import Outcome
@@ -29,6 +31,17 @@ LOST = Outcome(
 def is_left_over(parts: SessionParts, folder: AttemptFolder) -> bool:
     """Whether a dealt attempt was begun by somebody, and cannot be gone on with."""
     return not parts.agent.resumable and next(folder.events(), None) is not None
+
+
+def let_go(parts: SessionParts, cell: PlannedCell, folder: AttemptFolder, outcome: Outcome) -> None:
+    """Abandon what infrastructure ended and nobody can go on with; all else is left as it is.
+
+    Where the archive cannot be written, the next sweep does it.
+    """
+    is_ours = outcome.reason not in ("claim_lost", "claim_held", "already_sealed")
+    if is_ours and not parts.agent.resumable and not folder.is_sealed:
+        with suppress(ArchiveError):
+            abandon(parts, cell, folder, outcome)
 
 
 def abandon(

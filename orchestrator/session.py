@@ -7,7 +7,7 @@ to be resumed at its last finished step by the next sweep.
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,12 +23,10 @@ from orchestrator.plan import PlannedCell
 from orchestrator.resume import INTERRUPTED, standing
 from orchestrator.sessionbench import BenchTurn, SessionBench
 from orchestrator.sharing import Devices
-from orchestrator.submission import digests, handed_in
+from orchestrator.submission import digests, handed_in, staged_files, without_secrets
 from orchestrator.turns.seats import Seats
 from orchestrator.turns.turns import Turns
-from sandboxes.base import Sandbox, SandboxProvider, SandboxSpec, SnapshotFile
-from sandboxes.staging import plant_canaries, public_files
-from tasks.spec import Task
+from sandboxes.base import Sandbox, SandboxProvider, SandboxSpec
 from transcripts.errors import ArchiveError, ClaimLost
 from transcripts.events import (
     Fault,
@@ -40,7 +38,6 @@ from transcripts.events import (
     ToolResult,
 )
 from transcripts.records import Attempt, Budget, Outcome
-from transcripts.redact import Secrets
 from transcripts.store import AttemptFolder
 from transcripts.words import End
 from transcripts.writer import TranscriptWriter
@@ -273,22 +270,6 @@ class _HandIn:
     record: Attempt
     files: Mapping[str, bytes]
     workspace: list[tuple[str, bytes, bool]]
-
-
-def staged_files(task: Task, attempt_id: str) -> dict[str, bytes]:
-    """What a session starts with: the task's public part and its own canaries."""
-    files = public_files(task.folder / "public")
-    canaries, _ = plant_canaries(attempt_id)
-    return {**files, **canaries}
-
-
-def without_secrets(files: Mapping[str, SnapshotFile], secrets: Secrets) -> dict[str, SnapshotFile]:
-    """Keys never enter a sandbox, but a model may know one and write it down."""
-    clean = (
-        replace(file, path=secrets.replace_text(file.path), data=secrets.replace_bytes(file.data))
-        for file in files.values()
-    )
-    return {file.path: file for file in clean}
 
 
 def _answer_interrupted(writer: TranscriptWriter, at: Standing, open_call: ToolCallStarted) -> None:

@@ -6,15 +6,14 @@ looked at again later, not repeated.
 """
 
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from graders.errors import GraderVoid
 from graders.machine import fingerprint
 from graders.qualification import qualify
-from orchestrator.abandoning import LOST, abandon, is_left_over
+from orchestrator.abandoning import LOST, abandon, is_left_over, let_go
 from orchestrator.agents.base import Standing
 from orchestrator.auditing import audit_all
 from orchestrator.dealing import Dealer, is_finished
@@ -26,9 +25,9 @@ from orchestrator.plan import PlannedCell
 from orchestrator.progress import Progress, mean_ms
 from orchestrator.session import Session, SessionParts
 from orchestrator.spending import Purse, estimate
-from transcripts.errors import ArchiveError, ClaimHeld
+from transcripts.errors import ClaimHeld
 from transcripts.events import BenchRun
-from transcripts.records import Attempt, Fingerprint, Outcome
+from transcripts.records import Attempt, Outcome
 from transcripts.store import Archive, AttemptFolder
 
 __all__ = ["Sweep", "SweepResult", "is_finished"]
@@ -68,7 +67,7 @@ class Sweep:
         self._lock = threading.Lock()
         self._said: set[str] = set()
         self._fingerprints = {
-            device: _with_versions(fingerprint(parts.provider.kind, device), parts.agent.versions)
+            device: fingerprint(parts.provider.kind, device, parts.agent.versions)
             for device in {parts.devices.of(cell.task.name) for cell in cells}
         }
         self._dealer = Dealer(archive, attempts, parts.owner, progress.say)
@@ -228,21 +227,13 @@ class Sweep:
                 outcome = None
             else:
                 outcome = self._run_session(cell, folder, pulse)
-                self._let_go(cell, folder, outcome)
+                if outcome.end.retryable:
+                    self._dealer.give_up(folder)
+                    let_go(self._parts, cell, folder, outcome)
         if outcome is None:
             return self._run_dealt(cell, heart)
         self._keep(cell, outcome)
         return True
-
-    def _let_go(self, cell: PlannedCell, folder: AttemptFolder, outcome: Outcome) -> None:
-        """Leave what infrastructure ended to a later run, to be gone on with where it can be."""
-        if not outcome.end.retryable:
-            return
-        self._dealer.give_up(folder)
-        is_ours = outcome.reason not in ("claim_lost", "claim_held", "already_sealed")
-        if is_ours and not self._parts.agent.resumable and not folder.is_sealed:
-            with suppress(ArchiveError):  # then the next sweep does it
-                abandon(self._parts, cell, folder, outcome)
 
     def _leave_unstarted(self) -> None:
         with self._lock:
@@ -296,10 +287,6 @@ class Sweep:
             fingerprint=self._fingerprints[self._parts.devices.of(cell.task.name)],
             started_at=datetime.now(UTC),
         )
-
-
-def _with_versions(found: Fingerprint, more: Mapping[str, str]) -> Fingerprint:
-    return found.model_copy(update={"versions": {**found.versions, **more}})
 
 
 def _past(folder: AttemptFolder) -> tuple[bool, float | None]:

@@ -96,14 +96,14 @@ class Sweep:
     def describe(self) -> list[str]:
         """The plan in a few lines: cells, what is done already, what the rest may cost."""
         missing = [(cell.key, self._missing(cell)) for cell in self._cells]
-        wanted = len(self._cells) * self._attempts
-        left = sum(count for _, count in missing)
+        wanted, left = len(self._cells) * self._attempts, sum(count for _, count in missing)
         folders = self._folders()
         self.purse.remember(folders)
         started = sum(not folder.is_sealed for folder in folders)
+        goes_on = "to be gone on with" if self._parts.agent.resumable else "cut off"
         lines = [
             f"plan {self._plan_digest[:8]}: {len(self._cells)} cells, {wanted} attempts wanted, "
-            f"{wanted - left} done{f', {started} to be gone on with' if started else ''}; "
+            f"{wanted - left} done{f', {started} {goes_on}' if started else ''}; "
             f"sandbox {self.sandbox}; archive {self.archive.path}"
         ]
         priced = [

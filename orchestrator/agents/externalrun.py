@@ -154,7 +154,7 @@ class ExternalRun:
         """End the sandbox when the session is to stop, or is over and its CLI is not."""
         while not over.wait(_LOOK_S):
             try:
-                self._context.between_steps()
+                self._context.check_stop()
                 if self._log.error is not None:
                     raise self._log.error
             except BaseException as error:  # noqa: BLE001 - raised again by the session's thread

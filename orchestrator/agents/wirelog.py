@@ -50,7 +50,7 @@ class WireLog:
 
     def __init__(self, context: SessionContext) -> None:
         self._at, self._transcript = context.standing, context.transcript
-        self._opening = context.standing.opening
+        self._opening, self._on_progress = context.standing.opening, context.on_progress
         self._wire, self._hide = (
             WireFolder(context.folder),
             context.transcript.secrets.replace_bytes,
@@ -187,6 +187,7 @@ class WireLog:
         for call in reply.tool_calls:
             event = self._transcript.append(ToolCallStarted, step=step, call=call)
             self._open[call.id] = _Open(event.call, step, datetime.now(UTC))
+        self._on_progress(self._at)
 
     def _tell_tries(self, exchange: Exchange) -> None:
         for notice in exchange.tries:

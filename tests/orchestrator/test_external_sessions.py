@@ -112,6 +112,14 @@ def test_a_session_is_told_by_its_wire_and_sealed_with_it(archive):
     assert {"native.log.zst", "wire/000000.zst"} <= set(sealed)
 
 
+def test_each_step_is_told_once(archive, capfd):
+    run_sessions(archive, TINY, "oracle", mode="json")
+    said = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    steps = [one["step"] for one in said if one["event"] == "step"]
+    assert sorted(set(steps)) == list(range(1, only_attempt(archive).record.steps + 1))
+    assert len(steps) <= len(set(steps)) + 1  # the end says once more where it stands
+
+
 def test_its_archive_is_whole_and_its_transcript_is_replayed(archive, tmp_path):
     run_sessions(archive, TINY, "oracle")
     assert run_in(tmp_path, "archive", "verify", "--archive", str(archive)).code == 0

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from orchestrator.launch import SweepRequest, prepared
 from orchestrator.progress import Progress
@@ -22,6 +23,7 @@ def run_sessions(
     budget: Budget | None = None,
     config: Path | None = None,
     allow_net: Sequence[str] = (),
+    mode: Literal["plain", "json"] = "plain",
 ) -> SweepResult:
     """What `sweep --agent ...` does before it grades."""
     request = SweepRequest(
@@ -37,7 +39,7 @@ def run_sessions(
         config=config,
         allow_net=allow_net,
     )
-    with prepared(request, Progress(mode="plain")) as sweep:
+    with prepared(request, Progress(mode=mode)) as sweep:
         result = sweep.run_sessions()
     for defect in result.defects:
         raise defect

@@ -131,7 +131,9 @@ def _product_version() -> str:
         return "uninstalled"
 
 
-def fingerprint(isolation: str, device: str) -> Fingerprint:
+def fingerprint(
+    isolation: str, device: str, more_versions: Mapping[str, str] | None = None
+) -> Fingerprint:
     """What measured: code, machine, device and versions."""
     gpu = _found(device)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -149,7 +151,7 @@ def fingerprint(isolation: str, device: str) -> Fingerprint:
         device=gpu.name if gpu else device,
         device_uuid=gpu.uuid if gpu else None,
         driver=gpu.driver if gpu else None,
-        versions=dict(versions(device)),
+        versions={**dict(versions(device)), **(more_versions or {})},
     )
 
 

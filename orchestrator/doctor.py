@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graders import gpu_rules, gpu_state, machine
+from orchestrator.agents.chosen import missing_program
+from orchestrator.agents.install import is_installed, root_of
+from orchestrator.agents.registry import HARNESSES, harness
 from orchestrator.models.roster import load_roster
 from sandboxes.registry import KINDS, provider
 from tasks import hardware
@@ -38,6 +41,7 @@ def examine(archive: Path) -> list[Finding]:
         _sandboxes,
         _compiler,
         _gpu,
+        _harnesses,
         _decks,
         _keys,
         lambda: _archive(archive),
@@ -119,6 +123,19 @@ def _version(package: str) -> str | None:
 def _program(name: str) -> str | None:
     """Where a program of the system is, for workers: not what this shell's path may add."""
     return shutil.which(name, path=f"/usr/local/bin:/usr/bin:/bin:{_CUDA}/bin")
+
+
+def _harnesses() -> Iterator[Finding]:
+    """The agents of `sweep --agent`, beside our own loop."""
+    for name in HARNESSES:
+        known = harness(name)
+        package = f"{known.package.name} {known.package.version}, speaks {known.dialect}"
+        if not is_installed(known):
+            fix = f"orchestrator harness install {name}"
+            yield Finding(f"agent {name}", False, f"{package}: not installed", fix, needed=False)
+            continue
+        missing = missing_program(known, root_of(known))
+        yield Finding(f"agent {name}", not missing, missing or package, needed=False)
 
 
 def _decks() -> Iterator[Finding]:

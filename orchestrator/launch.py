@@ -12,9 +12,12 @@ from typing import Literal
 
 from graders.pipeline import RefereeGrader
 from orchestrator import __version__
+from orchestrator.agents.base import Agent
+from orchestrator.agents.chosen import chosen_agent, suited
 from orchestrator.agents.loop import LoopAgent
 from orchestrator.engines.local import LocalEngine
 from orchestrator.errors import UserError
+from orchestrator.gateway.tunnel import allowed_hosts
 from orchestrator.grading import chosen_isolation
 from orchestrator.models.connect import client
 from orchestrator.models.entry import ModelEntry
@@ -44,6 +47,8 @@ class SweepRequest:
     archive: Path
     models: Sequence[str]
     deck: str
+    agent: str = LoopAgent.name  # or a harness's name
+    allow_net: Sequence[str] = ()  # hosts that sessions may reach
     tasks: Sequence[str] = ()
     attempts: int = 1
     concurrency: int | None = None  # sessions at once of each model; None: as providers bear
@@ -65,19 +70,23 @@ def prepared(request: SweepRequest, progress: Progress) -> Iterator[Sweep]:
     """
     roster = load_roster(request.config)
     tasks = chosen_tasks(request.deck, request.tasks)
-    agent = LoopAgent()
     entries = [roster.resolve(name) for name in dict.fromkeys(request.models)]
+    entries = [suited(request.agent, entry) for entry in entries]
     for entry in entries:
         entry.read_key()
-    entrants = [(entry, entrant_of(entry, agent, request.budget)) for entry in entries]
-    cells = expand(request.deck, tasks, entrants)
     devices = chosen_devices(tasks, request.deck, request.devices, progress.say)
     kind = chosen_sandbox(request.sandbox, progress.say)
     for line in provider(kind).shortcomings():
         progress.say(f"sandbox {kind}: {line}")
-    archive = Archive.open(request.archive, create=True)
-    plan = _plan(request, tasks, [entrant for _, entrant in entrants], agent.name, kind)
-    with _stopped_by_signals(progress.say) as stop:
+    with (
+        chosen_agent(request.agent, kind, request.allow_net) as agent,
+        _stopped_by_signals(progress.say) as stop,
+    ):
+        network = network_of(request.allow_net)
+        entrants = [(e, entrant_of(e, agent, request.budget, network)) for e in entries]
+        cells = expand(request.deck, tasks, entrants)
+        archive = Archive.open(request.archive, create=True)
+        plan = _plan(request, tasks, [entrant for _, entrant in entrants], agent.name, kind)
         parts = SessionParts(
             agent=agent,
             provider=provider(kind),
@@ -119,7 +128,13 @@ def chosen_tasks(deck: str, names: Sequence[str]) -> list[Task]:
     return [task for task in tasks if not names or task.name in names]
 
 
-def entrant_of(entry: ModelEntry, agent: LoopAgent, budget: Budget) -> Entrant:
+def network_of(hosts: Sequence[str]) -> str:
+    """See `Entrant.network`. Raises BadHost."""
+    allowed = sorted(f"{host}:{port}" for host, port in allowed_hosts(hosts))
+    return ",".join(allowed) or "none"
+
+
+def entrant_of(entry: ModelEntry, agent: Agent, budget: Budget, network: str = "none") -> Entrant:
     """Who is measured when this model is driven by this agent within this budget."""
     model, route = entry.entrant_identity()
     return Entrant(
@@ -130,6 +145,7 @@ def entrant_of(entry: ModelEntry, agent: LoopAgent, budget: Budget) -> Entrant:
         effort=entry.effort,
         sampling=entry.sampling,
         budget=budget,
+        network=network,
         prompt_digest=agent.prompt_digest,
     )
 

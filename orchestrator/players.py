@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from graders.base import PublicReport
 from orchestrator.agents.tools import Toolbox
 from orchestrator.errors import UserError
+from orchestrator.turns.turns import Ticket
 from sandboxes.base import Sandbox
 from transcripts.events import ToolCall
 from transcripts.replay import (
@@ -42,8 +43,12 @@ class _NoBench:
     def check(self) -> PublicReport:
         raise AssertionError("`check` is not repeated")
 
-    def bench(self) -> PublicReport:
+    def bench(self, wait_by: Callable[[Ticket], None] = lambda _: None) -> PublicReport:
+        del wait_by
         raise AssertionError("`bench` is not repeated")
+
+    def digest(self) -> str:
+        raise AssertionError("nobody asks at a desk")
 
 
 class LoopPlayer:

@@ -5,8 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from orchestrator.players import Player, player_for
-from orchestrator.session import staged_files
-from orchestrator.submission import handed_in
+from orchestrator.submission import handed_in, staged_files
 from sandboxes.base import Sandbox, SandboxSpec
 from sandboxes.registry import provider
 from sandboxes.scratch import Scratch

@@ -44,7 +44,8 @@ class _Builder:
         if isinstance(event, Prompt):
             self._prompt(event)
         elif isinstance(event, Reply):
-            self._close_reply()
+            if event.purpose != "side":
+                self._close_reply()
             self._reply(event)
         elif isinstance(event, ToolCallStarted):
             self._started = event
@@ -92,6 +93,7 @@ class _Builder:
         )
         if event.purpose == "summary":
             at.summary = reply
+        if event.purpose != "step":
             return
         at.step = event.step + 1
         at.gauge.observe(at.conversation.turns, event.usage)

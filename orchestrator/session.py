@@ -7,14 +7,13 @@ to be resumed at its last finished step by the next sweep.
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 from graders.base import Grader, GradeRequest, PublicReport
 from graders.surroundings import of_device, packages_of, toolchain_of
 from orchestrator.agents.base import Agent, SessionContext, Standing
-from orchestrator.agents.context import prompt_room
 from orchestrator.faults import StopRequested, outcome_of
 from orchestrator.heartbeat import Pulse
 from orchestrator.machine_words import about_machine
@@ -25,12 +24,10 @@ from orchestrator.plan import PlannedCell
 from orchestrator.resume import INTERRUPTED, standing
 from orchestrator.sessionbench import BenchTurn, SessionBench
 from orchestrator.sharing import Devices
-from orchestrator.submission import digests, handed_in
+from orchestrator.submission import digests, handed_in, staged_files, without_secrets
 from orchestrator.turns.seats import Seats
 from orchestrator.turns.turns import Turns
-from sandboxes.base import Limits, Sandbox, SandboxProvider, SandboxSpec, SnapshotFile
-from sandboxes.staging import plant_canaries, public_files
-from tasks.spec import Task
+from sandboxes.base import Limits, Sandbox, SandboxProvider, SandboxSpec
 from transcripts.errors import ArchiveError, ClaimLost
 from transcripts.events import (
     Fault,
@@ -42,7 +39,6 @@ from transcripts.events import (
     ToolResult,
 )
 from transcripts.records import Attempt, Budget, Outcome
-from transcripts.redact import Secrets
 from transcripts.store import AttemptFolder
 from transcripts.words import End
 from transcripts.writer import TranscriptWriter
@@ -176,16 +172,18 @@ class Session:
 
     def _prompt(self, writer: TranscriptWriter, at: Standing, device: str) -> None:
         """Say the first words, or those that a crash left unsaid."""
-        if not at.conversation.system:
-            at.conversation = Conversation(self._parts.agent.system_prompt)
+        agent = self._parts.agent
+        if agent.system_prompt and not at.conversation.system:
+            at.conversation = Conversation(agent.system_prompt)
             writer.append(Prompt, role="system", text=at.conversation.system)
-        at.opening = f"{self._cell.task.prompt}\n{about_machine(self._cell.task, device)}\n"
+        request = f"{self._cell.task.prompt}\n{about_machine(self._cell.task, device)}\n"
+        at.opening = agent.opening(request)
         writer.append(Prompt, role="user", text=at.opening)
         at.conversation.turns.append(UserTurn(at.opening))
 
     def _sandbox_spec(self, device: str) -> SandboxSpec:
         toolchain = toolchain_of(packages_of(self._cell.task, device))
-        return SandboxSpec(
+        spec = SandboxSpec(
             session_id=self._folder.id,
             owner=self._parts.owner,
             state_dir=self._folder.workspace,
@@ -195,6 +193,7 @@ class Session:
             image=self._parts.image,
             gpus=() if device == "cpu" else (device,),
         )
+        return self._parts.agent.fitted(spec)
 
     def _stage(self, sandbox: Sandbox) -> None:
         """Put the public files; before the first answer, so that the agent owns them afterwards."""
@@ -204,12 +203,13 @@ class Session:
     def _drive(
         self, writer: TranscriptWriter, sandbox: Sandbox, at: Standing, device: str
     ) -> Outcome:
-        model = self._parts.connect(self._cell.model)
         context = SessionContext(
             task=self._cell.task,
             sandbox=sandbox,
-            model=model,
+            entry=self._cell.model,
+            connect=lambda: self._parts.connect(self._cell.model),
             transcript=writer,
+            folder=self._folder.path,
             bench=SessionBench(
                 self._parts.grader,
                 GradeRequest(
@@ -221,18 +221,11 @@ class Session:
                 self._on_bench,
             ),
             standing=at,
-            protocol=self._cell.model.protocol,
-            model_id=self._cell.model.model,
-            room=prompt_room(self._cell.model),
             budget=self._parts.budget,
-            price=self._cell.model.cost_usd,
             check_stop=self._check_stop,
             on_progress=self._on_progress,
         )
-        try:
-            return self._parts.agent.run(context)
-        finally:
-            model.close()
+        return self._parts.agent.run(context)
 
     def _check_stop(self) -> None:
         self._pulse.check()
@@ -245,7 +238,7 @@ class Session:
         """Log the hand-in and the end."""
         self._on_progress(at)
         snapshot = sandbox.snapshot()
-        changed = self._without_secrets(handed_in(snapshot, self._staged))
+        changed = without_secrets(handed_in(snapshot, self._staged), writer.secrets)
         files = {path: file.data for path, file in changed.items()}
         explicit = outcome.end is End.SUBMITTED
         if outcome.end is End.NO_SUBMISSION and files.get(self._cell.task.interface.file):
@@ -269,19 +262,6 @@ class Session:
         workspace = [(file.path, file.data, file.executable) for file in changed.values()]
         return _HandIn(outcome, record, files, workspace)
 
-    def _without_secrets(self, files: Mapping[str, SnapshotFile]) -> dict[str, SnapshotFile]:
-        """Keys never enter a sandbox, but a model may know one and write it down."""
-        secrets = Secrets(self._parts.secrets)
-        clean = (
-            replace(
-                file,
-                path=secrets.replace_text(file.path),
-                data=secrets.replace_bytes(file.data),
-            )
-            for file in files.values()
-        )
-        return {file.path: file for file in clean}
-
     def _log_fault(self, writer: TranscriptWriter, error: Exception) -> None:
         """Keep why it stopped, where the archive can still be written."""
         outcome = outcome_of(error)
@@ -302,13 +282,6 @@ class _HandIn:
     record: Attempt
     files: Mapping[str, bytes]
     workspace: list[tuple[str, bytes, bool]]
-
-
-def staged_files(task: Task, attempt_id: str) -> dict[str, bytes]:
-    """What a session starts with: the task's public part and its own canaries."""
-    files = public_files(task.folder / "public")
-    canaries, _ = plant_canaries(attempt_id)
-    return {**files, **canaries}
 
 
 def _answer_interrupted(writer: TranscriptWriter, at: Standing, open_call: ToolCallStarted) -> None:

@@ -2,10 +2,14 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from sandboxes.base import SnapshotFile
+from sandboxes.staging import plant_canaries, public_files
+from tasks.spec import Task
 from transcripts.records import FileDigest
+from transcripts.redact import Secrets
 
 
 def handed_in(
@@ -31,3 +35,19 @@ def write_folder(files: Mapping[str, bytes], folder: Path) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
     return folder
+
+
+def staged_files(task: Task, attempt_id: str) -> dict[str, bytes]:
+    """What a session starts with: the task's public part and its own canaries."""
+    files = public_files(task.folder / "public")
+    canaries, _ = plant_canaries(attempt_id)
+    return {**files, **canaries}
+
+
+def without_secrets(files: Mapping[str, SnapshotFile], secrets: Secrets) -> dict[str, SnapshotFile]:
+    """Keys never enter a sandbox, but a model may know one and write it down."""
+    clean = (
+        replace(file, path=secrets.replace_text(file.path), data=secrets.replace_bytes(file.data))
+        for file in files.values()
+    )
+    return {file.path: file for file in clean}

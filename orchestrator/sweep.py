@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from graders.errors import GraderVoid
 from graders.machine import fingerprint
 from graders.qualification import qualify
+from orchestrator.abandoning import LOST, abandon, is_left_over, let_go
 from orchestrator.agents.base import Standing
 from orchestrator.auditing import audit_all
 from orchestrator.dealing import Dealer, is_finished
@@ -66,7 +67,7 @@ class Sweep:
         self._lock = threading.Lock()
         self._said: set[str] = set()
         self._fingerprints = {
-            device: fingerprint(parts.provider.kind, device).model_copy(
+            device: fingerprint(parts.provider.kind, device, parts.agent.versions).model_copy(
                 update={"image": parts.image or None}
             )
             for device in {parts.devices.of(cell.task.name) for cell in cells}
@@ -97,14 +98,14 @@ class Sweep:
     def describe(self) -> list[str]:
         """The plan in a few lines: cells, what is done already, what the rest may cost."""
         missing = [(cell.key, self._missing(cell)) for cell in self._cells]
-        wanted = len(self._cells) * self._attempts
-        left = sum(count for _, count in missing)
+        wanted, left = len(self._cells) * self._attempts, sum(count for _, count in missing)
         folders = self._folders()
         self.purse.remember(folders)
         started = sum(not folder.is_sealed for folder in folders)
+        goes_on = "to be gone on with" if self._parts.agent.resumable else "cut off"
         lines = [
             f"plan {self._plan_digest[:8]}: {len(self._cells)} cells, {wanted} attempts wanted, "
-            f"{wanted - left} done{f', {started} to be gone on with' if started else ''}; "
+            f"{wanted - left} done{f', {started} {goes_on}' if started else ''}; "
             f"sandbox {self.sandbox}; archive {self.archive.path}"
         ]
         priced = [
@@ -222,9 +223,17 @@ class Sweep:
             return True
         folder, claim = dealt
         with heart.keeping(claim) as pulse:
-            outcome = self._run_session(cell, folder, pulse)
-            if outcome.end.retryable:
-                self._dealer.give_up(folder)
+            if is_left_over(self._parts, folder):
+                self._progress.say(f"{cell.name}: {folder.id}: {LOST.message}")
+                abandon(self._parts, cell, folder, LOST)
+                outcome = None
+            else:
+                outcome = self._run_session(cell, folder, pulse)
+                if outcome.end.retryable:
+                    self._dealer.give_up(folder)
+                    let_go(self._parts, cell, folder, outcome)
+        if outcome is None:
+            return self._run_dealt(cell, heart)
         self._keep(cell, outcome)
         return True
 

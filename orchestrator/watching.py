@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from sandboxes.base import WORKSPACE
 from transcripts.events import (
     BenchRun,
     CheckRun,
@@ -28,6 +29,10 @@ from transcripts.replay import EditRefused, apply_edits, edits_of
 
 _SHOWN_LINES = 40
 """Lines of a result or a diff that are shown; `--whole` shows all."""
+
+
+_PATHS, _OLD = ("path", "file_path", "filePath"), ("old", "edits", "oldText")
+"""Arguments by which our own and foreign tools name a file, and by which an edit is told."""
 
 
 @dataclass(frozen=True)
@@ -121,12 +126,12 @@ class _View:
         """A command as it is, a write or an edit as the diff that it makes."""
         try:
             arguments = json.loads(call.arguments or "{}")
-            if call.name == "bash":
-                return f"$ {arguments['command']}"
-            if call.name == "write":
-                return self._diff(arguments["path"], arguments["content"])
-            if call.name == "edit":
-                path = arguments["path"]
+            path = next((arguments[key] for key in _PATHS if key in arguments), None)
+            if "command" in arguments or "cmd" in arguments:
+                return f"$ {_command(arguments.get('command', arguments.get('cmd')))}"
+            if path is not None and "content" in arguments:
+                return self._diff(path, arguments["content"])
+            if path is not None and any(key in arguments for key in _OLD):
                 changed = apply_edits(self._files.get(path, ""), edits_of(arguments))
                 return self._diff(path, changed)
         except (ValueError, KeyError, TypeError, EditRefused):
@@ -136,8 +141,9 @@ class _View:
     def _diff(self, path: str, text: str) -> str:
         before = self._files.get(path, "")
         self._files[path] = text
+        shown = path.removeprefix(f"{WORKSPACE}/")
         lines = difflib.unified_diff(
-            before.splitlines(), text.splitlines(), f"a/{path}", f"b/{path}", lineterm=""
+            before.splitlines(), text.splitlines(), f"a/{shown}", f"b/{shown}", lineterm=""
         )
         return "\n".join(lines)
 
@@ -148,3 +154,8 @@ class _View:
         half = _SHOWN_LINES // 2
         gap = f"... {len(lines) - 2 * half} more lines ..."
         return "\n".join([*lines[:half], gap, *lines[-half:]])
+
+
+def _command(said: str | list[str]) -> str:
+    """A command line, also one that came as the words of `bash -lc`."""
+    return said if isinstance(said, str) else said[-1]

@@ -50,6 +50,9 @@ class SandboxSpec:
     gpus: tuple[str, ...] = ()  # UUIDs
     doors: Mapping[str, Path] = field(default_factory=dict)  # name -> Unix socket of the host
     image: str = ""  # docker alone: one with tools of its own, instead of ``mounts``
+    reserves_memory: bool = False
+    """Its programs reserve far more address space than they use, as JavaScript engines do: that is
+    not capped, memory is where the kind can."""
 
 
 @dataclass(frozen=True)

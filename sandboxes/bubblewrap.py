@@ -132,7 +132,7 @@ def _jail(spec: SandboxSpec, volume: Volume, uid: int, group: Cgroup | None) -> 
         devices=gpu_devices(spec.gpus),
         uid=uid,
         limits=spec.limits,
-        cap_memory=group is None and not spec.gpus,
+        cap_memory=group is None and not spec.gpus and not spec.reserves_memory,
         as_init=True,
         cgroup=None if group is None else group.procs,
         within=volume.visible,

@@ -32,8 +32,9 @@ class BlobRef(Record):
     size_bytes: int
 
 
-Purpose = Literal["step", "summary"]
-"""What a model call is for: the next step, or a summary of the past (see `Compaction`)."""
+Purpose = Literal["step", "summary", "side"]
+"""What a model call is for: the next step, a summary of the past (see `Compaction`), or something
+that a harness asks beside its session (a title, a topic): a call that offers no tools."""
 
 
 class AnyEvent(Record):

@@ -52,7 +52,7 @@ class TranscriptWriter:
     ) -> None:
         self._path = folder / sealing.LIVE_TRANSCRIPT
         self._blobs = folder / sealing.BLOBS
-        self._secrets = Secrets(secrets)
+        self.attempt_id, self.secrets = attempt_id, Secrets(secrets)
         self._durable = durable
         self._lock = threading.Lock()
         self._opened = time.monotonic()
@@ -110,7 +110,7 @@ class TranscriptWriter:
         """Text for an event: whole up to 64 KiB, else its head and tail and the blob with all."""
         if len(text) <= blobs.INLINE_BYTES // 4:
             return text, None
-        text = self._secrets.replace_text(text)
+        text = self.secrets.replace_text(text)
         data = blobs.encode(text)
         if len(data) <= blobs.INLINE_BYTES:
             return text, None
@@ -138,8 +138,8 @@ class TranscriptWriter:
 
     def _serialise(self, event: E) -> tuple[E, bytes]:
         body = chain.dump(event)
-        if self._secrets.found_in(body):
-            clean = self._secrets.replace(event.model_dump(mode="json"))
+        if self.secrets.found_in(body):
+            clean = self.secrets.replace(event.model_dump(mode="json"))
             event = type(event).model_validate(clean)
             body = chain.dump(event)
         return event, body

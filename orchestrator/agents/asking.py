@@ -1,11 +1,17 @@
 """One paid model call of a session: its intent, its retries and its answer, all recorded."""
 
-import re
 from collections.abc import Sequence
 from typing import Literal
 
 from orchestrator.agents.base import SessionContext
-from orchestrator.models.base import Conversation, ModelReply, RetryNotice, ToolSpec
+from orchestrator.models.base import (
+    Conversation,
+    ModelClient,
+    ModelReply,
+    RetryNotice,
+    ToolSpec,
+)
+from orchestrator.models.served import same_model
 from transcripts.events import Note, Reply, Request, Retry
 
 SERVED_MODEL = "served_model"
@@ -15,8 +21,10 @@ SERVED_MODEL = "served_model"
 class Asker:
     """Asks the session's model; totals grow with each answer."""
 
-    def __init__(self, context: SessionContext, tools: Sequence[ToolSpec]) -> None:
-        self._context = context
+    def __init__(
+        self, context: SessionContext, model: ModelClient, tools: Sequence[ToolSpec]
+    ) -> None:
+        self._context, self._model = context, model
         self._tools = tools
 
     def ask(
@@ -28,11 +36,11 @@ class Asker:
             Request,
             step=at.step,
             messages=len(conversation.turns),
-            protocol=context.protocol,
+            protocol=context.entry.protocol,
             purpose=purpose,
         )
-        reply = context.model.reply(conversation, self._tools, self._log_retry)
-        cost = context.price(reply.usage)
+        reply = self._model.reply(conversation, self._tools, self._log_retry)
+        cost = context.entry.cost_usd(reply.usage)
         # A call, a word of ours or the end follows at once, and brings it to the disk.
         transcript.append_soon(
             Reply,
@@ -64,25 +72,9 @@ class Asker:
 
     def _note_model(self, served: str | None) -> None:
         """Flag an answer of another model than was asked, once for each."""
-        asked, strangers = self._context.model_id, self._context.standing.strangers
+        asked, strangers = self._context.entry.model, self._context.standing.strangers
         if served is None or served in strangers or same_model(asked, served):
             return
         strangers.add(served)
         text = f"asked for {asked}, answered by {served}"
         self._context.transcript.append(Note, topic=SERVED_MODEL, text=text, raw=served)
-
-
-def same_model(asked: str, served: str) -> bool:
-    """True where ``served`` may be ``asked``: a vendor's prefix or a version's suffix may differ.
-
-    ``gpt-5`` is served as ``gpt-5-2025-08-07``, ``z-ai/glm-5`` as ``glm-5``.
-    """
-    one, other = _bare(asked), _bare(served)
-    return one == other or bool(re.fullmatch(re.escape(one) + _VERSION, other))
-
-
-_VERSION = r"[-@:](\d[\d.-]*|latest|preview|free|exacto|nitro)"
-
-
-def _bare(model: str) -> str:
-    return re.sub(r"\[[^]]*\]$", "", model.partition("?")[0].rpartition("/")[2].lower())

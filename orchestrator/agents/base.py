@@ -2,8 +2,9 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from graders.base import PublicReport
@@ -17,7 +18,9 @@ from orchestrator.models.base import (
     ToolTurn,
     UserTurn,
 )
-from sandboxes.base import Sandbox
+from orchestrator.models.entry import ModelEntry
+from orchestrator.turns.turns import Ticket
+from sandboxes.base import Sandbox, SandboxSpec
 from tasks.spec import Task
 from transcripts.events import Compaction, ToolResult
 from transcripts.records import Budget, Outcome, Usage
@@ -90,8 +93,12 @@ class Bench(Protocol):
         """Correctness at the public shapes."""
         ...
 
-    def bench(self) -> PublicReport:
-        """Milliseconds at the public shapes."""
+    def bench(self, wait_by: Callable[[Ticket], None] = lambda _: None) -> PublicReport:
+        """Milliseconds at the public shapes; ``wait_by`` is told by which ticket it waits."""
+        ...
+
+    def digest(self) -> str:
+        """Of the submission as it is now."""
         ...
 
 
@@ -101,18 +108,18 @@ class SessionContext:
 
     task: Task
     sandbox: Sandbox
-    model: ModelClient
+    entry: ModelEntry
+    connect: Callable[[], ModelClient]
+    """A client of the entry's model, for agents that ask it themselves; they close it."""
+
     transcript: TranscriptWriter
+    folder: Path  # of the attempt, for what is archived beside the transcript
     bench: Bench
     standing: Standing
-    protocol: str
-    model_id: str  # as asked for on the wire
     budget: Budget
-    price: Callable[[Usage], float | None]
     check_stop: Callable[[], None]
     """Raises when the session must stop here; asked between steps and between tool calls."""
 
-    room: int | None = None  # tokens that a prompt may take, where the roster knows the window
     on_progress: Callable[[Standing], None] = lambda _: None
     started: float = field(default_factory=time.monotonic)
 
@@ -150,10 +157,25 @@ class Agent(Protocol):
     name: str
     version: str
     system_prompt: str
+    resumable: bool
+    """Whether a session of a dead orchestrator goes on at its last finished step."""
 
     @property
     def prompt_digest(self) -> str:
         """Digest of the agent's own instructions and tools: part of the entrant."""
+        ...
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Names and versions of what it runs, for the fingerprint."""
+        ...
+
+    def opening(self, request: str) -> str:
+        """The first words of the user, from what is asked."""
+        ...
+
+    def fitted(self, spec: SandboxSpec) -> SandboxSpec:
+        """The sandbox that it needs: ``spec`` and what it adds."""
         ...
 
     def run(self, context: SessionContext) -> Outcome:

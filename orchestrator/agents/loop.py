@@ -6,23 +6,21 @@ and never ends the session by itself; only doing the same again and again does.
 """
 
 import time
+from collections.abc import Mapping
+from contextlib import closing
 
 from orchestrator.agents import compaction, context, watchdogs
 from orchestrator.agents.asking import Asker
 from orchestrator.agents.base import SessionContext
 from orchestrator.agents.compaction import Compactor
-from orchestrator.agents.tools import ToolAnswer, Toolbox, tool_specs
+from orchestrator.agents.context import prompt_room
+from orchestrator.agents.reports import log_report
+from orchestrator.agents.tools import Toolbox, tool_specs
 from orchestrator.agents.watchdogs import REPEATED, Word
-from orchestrator.models.base import ModelReply
+from orchestrator.models.base import ModelClient, ModelReply
 from orchestrator.models.errors import ContextOverflow
-from transcripts.events import (
-    BenchRun,
-    CheckRun,
-    ToolCall,
-    ToolCallStarted,
-    ToolResult,
-    UserMessage,
-)
+from sandboxes.base import SandboxSpec
+from transcripts.events import ToolCall, ToolCallStarted, ToolResult, UserMessage
 from transcripts.records import Outcome, digest_of
 from transcripts.words import End
 
@@ -47,6 +45,8 @@ class LoopAgent:
     name = "loop"
     version = "2"
     system_prompt = SYSTEM_PROMPT
+    resumable = True
+    versions: Mapping[str, str] = {}
 
     @property
     def prompt_digest(self) -> str:
@@ -54,21 +54,30 @@ class LoopAgent:
         tools = [[tool.name, tool.description, tool.parameters] for tool in tool_specs()]
         return digest_of([SYSTEM_PROMPT, NUDGE, CUT, EMPTY, tools, _COMPACTION, _REPETITION])
 
+    def opening(self, request: str) -> str:
+        """See `Agent.opening`."""
+        return request
+
+    def fitted(self, spec: SandboxSpec) -> SandboxSpec:
+        """See `Agent.fitted`."""
+        return spec
+
     def run(self, context: SessionContext) -> Outcome:
         """Run to hand-in, stop or limit; see `Agent.run`."""
-        return _Session(context).run()
+        with closing(context.connect()) as model:
+            return _Session(context, model).run()
 
 
 class _Session:
-    def __init__(self, context: SessionContext) -> None:
+    def __init__(self, context: SessionContext, model: ModelClient) -> None:
         self._context = context
         self._at = context.standing
         self._toolbox = Toolbox(
             context.sandbox, context.bench, context.task.interface.file, context.seconds_left
         )
-        self._asker = Asker(context, tool_specs())
+        self._asker = Asker(context, model, tool_specs())
         self._compactor = Compactor(context, self._asker)
-        self._at.gauge.limit(context.room)
+        self._at.gauge.limit(prompt_room(context.entry))
 
     def run(self) -> Outcome:
         outcome = self._react(self._at.open_reply) if self._at.open_reply else None
@@ -139,7 +148,8 @@ class _Session:
         transcript.append(ToolCallStarted, step=step, call=call)
         started = time.monotonic()
         answer = self._toolbox.run(call)
-        self._log_report(call, answer, step)
+        if answer.report is not None:
+            log_report(transcript, call.name, answer.report, step)
         shown, blob = transcript.put_text(answer.text)
         result = transcript.append(
             ToolResult,
@@ -153,22 +163,6 @@ class _Session:
             blob=blob,
         )
         self._at.finished(result)
-
-    def _log_report(self, call: ToolCall, answer: ToolAnswer, step: int) -> None:
-        report, append = answer.report, self._context.transcript.append_soon
-        if report is None:
-            return
-        if call.name == "check":
-            append(CheckRun, step=step, passed=report.passed, result=report.result)
-        else:
-            append(
-                BenchRun,
-                step=step,
-                median_ms=report.median_ms,
-                device=report.device,
-                waited_s=report.waited_s,
-                used_mib_before=report.used_mib_before,
-            )
 
 
 _MOST_EMPTY = 5

@@ -53,15 +53,20 @@ def rows_of(
 
 
 def labels_of(entrants: Mapping[str, Entrant], newcomers: Container[str] = ()) -> dict[str, str]:
-    """What each entrant is called, by digest: its name, with 8 digits of the digest where two
-    share the name. ``newcomers`` take no name away from the others."""
+    """What each entrant is called, by digest: its name; where two share it, with the harness that
+    alone has it, else with 8 digits of the digest. ``newcomers`` take no name from the others."""
     settled = Counter(e.name for digest, e in entrants.items() if digest not in newcomers)
     everybody = Counter(e.name for e in entrants.values())
+    driven = Counter((e.name, e.harness) for e in entrants.values())
     labels = {}
     for digest, entrant in entrants.items():
         names = everybody if digest in newcomers else settled
-        is_shared = names[entrant.name] > 1
-        labels[digest] = f"{entrant.name}@{digest[:8]}" if is_shared else entrant.name
+        if names[entrant.name] <= 1:
+            labels[digest] = entrant.name
+        elif driven[entrant.name, entrant.harness] == 1:
+            labels[digest] = f"{entrant.name} ({entrant.harness})"
+        else:
+            labels[digest] = f"{entrant.name}@{digest[:8]}"
     return labels
 
 

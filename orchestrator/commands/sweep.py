@@ -20,6 +20,12 @@ def sweep(
     models: Annotated[str, typer.Option(help="Models, joined by commas; see `models list`.")],
     deck: Annotated[str, typer.Option(help="The deck of tasks.")] = "rounds",
     tasks: Annotated[str, typer.Option(help="Only these tasks of the deck.")] = "",
+    agent: Annotated[
+        str, typer.Option(help="`loop` (our own), or a harness; see `harness list`.")
+    ] = "loop",
+    allow_net: Annotated[
+        str, typer.Option(help="Hosts (host or host:port) that a harness's sessions may reach.")
+    ] = "",
     attempts: Annotated[int, typer.Option(min=1, help="Finished attempts wanted per cell.")] = 1,
     concurrency: Annotated[
         str,
@@ -76,6 +82,8 @@ def sweep(
         archive=archive_path(ctx, archive),
         models=split_names(models),
         deck=deck,
+        agent=agent,
+        allow_net=split_names(allow_net) if allow_net else (),
         tasks=split_names(tasks) if tasks else (),
         attempts=attempts,
         concurrency=positive_or_auto("--concurrency", concurrency),

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.gateway.routes import ANTHROPIC, GEMINI, RESPONSES
-from orchestrator.models import anthropic_reply, openai_reply
+from orchestrator.models.wire_answers import USAGE_OF, gemini_usage
 from transcripts.records import Usage
-
-_DATED = re.compile(r"[-@](\d{8}|\d{4}-\d{2}-\d{2})$|:free$|-latest$")
 
 
 @dataclass(frozen=True)
@@ -70,15 +68,7 @@ def _gemini(parts: list[dict[str, Any]]) -> Told:
         whole = whole or finished or blocked or "totalTokens" in part
     if not usage:
         return Told(None, model, whole)
-    read, thought = usage.get("cachedContentTokenCount") or 0, usage.get("thoughtsTokenCount") or 0
-    prompt = (usage.get("promptTokenCount") or 0) + (usage.get("toolUsePromptTokenCount") or 0)
-    counted = Usage(
-        input_tokens=max(0, prompt - read),
-        output_tokens=(usage.get("candidatesTokenCount") or 0) + thought,
-        cache_read_tokens=read,
-        reasoning_tokens=thought,
-    )
-    return Told(counted, model, whole)
+    return Told(gemini_usage(usage), model, whole)
 
 
 def _data(body: bytes) -> list[bytes]:
@@ -96,24 +86,4 @@ def _data(body: bytes) -> list[bytes]:
 def _usage(dialect: str, usage: Mapping[str, Any] | None) -> Usage | None:
     if not usage:
         return None
-    if dialect == ANTHROPIC:
-        return anthropic_reply.usage_of(usage)
-    if dialect == RESPONSES:
-        read = (usage.get("input_tokens_details") or {}).get("cached_tokens") or 0
-        thought = (usage.get("output_tokens_details") or {}).get("reasoning_tokens") or 0
-        return Usage(
-            input_tokens=max(0, (usage.get("input_tokens") or 0) - read),
-            output_tokens=usage.get("output_tokens") or 0,
-            cache_read_tokens=read,
-            reasoning_tokens=thought,
-        )
-    return openai_reply.usage_of(usage)
-
-
-def is_same_model(asked: str, served: str) -> bool:
-    """True for the same name: case, a vendor's prefix, and a date or alias at the end aside."""
-
-    def plain(name: str) -> str:
-        return _DATED.sub("", name.lower().rsplit("/", 1)[-1].partition("?")[0])
-
-    return plain(asked) == plain(served)
+    return USAGE_OF[dialect](usage)

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, Protocol
 
+from orchestrator.models.accounts import Account
+from orchestrator.models.base import RetryNotice
 from orchestrator.models.entry import ModelEntry
 from transcripts.records import Usage
 
@@ -39,11 +41,13 @@ class Exchange:
     response: bytes
     started_at: datetime
     latency_s: float
-    tries: tuple[str, ...] = ()  # kinds of the failed tries before
+    tries: tuple[RetryNotice, ...] = ()  # the failed ones before
     usage: Usage | None = None  # None where the answer told none
     cost_usd: float | None = None
     served_model: str | None = None
     error: str = ""  # why it is not whole, or was not made
+    error_kind: str = ""  # a kind of `models.errors`, "refused" or "hung_up"
+    is_billed: bool = True
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,17 @@ class GatewayFinding:
 
 
 @dataclass(frozen=True)
+class Tunnelled:
+    """A connection of the session to an allow-listed host, or the wish for one."""
+
+    host: str
+    port: int
+    sent: int = 0  # bytes
+    received: int = 0
+    refused: str = ""  # why it was not made
+
+
+@dataclass(frozen=True)
 class Terms:
     """The terms of one session. ``key`` is added outside and never seen inside."""
 
@@ -81,3 +96,8 @@ class Terms:
     side_models: Literal["map", "refuse"] = "map"
     allow_provider_tools: bool = False
     desk: Desk | None = None
+    on_tunnel: Callable[[Tunnelled], None] = lambda _: None
+    account: Account | None = None  # whose permits the calls need; None: unbounded
+    whole_answers: bool = False
+    """Pass an answer on once all of it is there: broken ones are asked again outside, for sessions
+    that give up at the first."""

@@ -70,18 +70,22 @@ class Account:
 
         Raises Interrupted when ``stopping`` is set while waiting, and whatever ``once`` raises.
         """
-        started = self._acquire(stopping)
+        started = self.enter(stopping)
         try:
             answer = once()
-        except (RateLimited, Overloaded) as error:
-            if not isinstance(error, OutOfQuota):  # an empty account is no busy one
-                self._refused(error, started)
+        except BaseException as error:
+            self.leave(started, error)
             raise
-        else:
+        self.leave(started)
+        return answer
+
+    def leave(self, started: float, error: BaseException | None = None) -> None:
+        """A try that was let in at ``started`` has ended, by ``error`` where it failed."""
+        if error is None:
             self._succeeded()
-            return answer
-        finally:
-            self._release()
+        elif isinstance(error, RateLimited | Overloaded) and not isinstance(error, OutOfQuota):
+            self._refused(error, started)  # an empty account, in turn, is no busy one
+        self._release()
 
     def load(self) -> Load:
         """Where it stands now."""
@@ -123,7 +127,8 @@ class Account:
 
     # --- permits -------------------------------------------------------------------------------
 
-    def _acquire(self, stopping: threading.Event | None) -> float:
+    def enter(self, stopping: threading.Event | None = None) -> float:
+        """Wait for a permit; when it was given, for `leave`. Raises Interrupted; see `call`."""
         ticket = threading.Condition(self._lock)
         with self._lock:
             self._queue.append(ticket)

@@ -54,6 +54,12 @@ def client(
     return OpenAIClient(settings, base_url=base_url, api_key=key)
 
 
+def provider_url(entry: ModelEntry) -> str:
+    """Where the gateway asks an entry's model: what the paths of its routes are added to."""
+    base_url = entry.base_url or shared_server().base_url(entry.protocol)
+    return base_url.removesuffix("/v1beta") if entry.protocol == "gemini" else base_url
+
+
 def shared_server() -> ScriptedServer:
     """The scripted server of this process, started at the first call."""
     with _starting:

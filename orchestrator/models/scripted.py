@@ -26,8 +26,8 @@ from orchestrator.models.scripted_openai import OpenAIWire
 from orchestrator.models.scripted_responses import ResponsesWire
 from orchestrator.models.scripted_wire import CHARS_PER_TOKEN, Asked, Wire
 from orchestrator.models.stories import (
-    FLAKY_TRIES,
     FOREIGN_STORIES,
+    PLANNED_FAULTS,
     STORIES,
     Say,
     Story,
@@ -225,7 +225,7 @@ class _Theatre:
             return JSONResponse(wire.error(400, f"not a request of this protocol: {error!r}"), 400)
         await asyncio.sleep(knobs.latency_ms / 1000)
         key = http.headers.get("idempotency-key", "")
-        fault = self._fault(name, asked.step, knobs, key.encode() + body)
+        fault = self._fault(name, asked.step, knobs, f"{key}{_said(request)}".encode())
         if fault in _ERRORS:
             return _error(wire, _ERRORS[fault], knobs)
         message = wire.message(_spoilt(say, fault), asked, request)
@@ -234,9 +234,9 @@ class _Theatre:
             message["model"] = "impostor"
         if fault is None:
             self._on_answer(message)
-        if not request.get("stream"):
-            return JSONResponse(_unstreamed(message))
-        return _stream(wire.stream(message), fault, knobs)
+        if request.get("stream"):
+            return _stream(wire.stream(message), fault, knobs)
+        return _at_once(_unstreamed(message), fault)
 
     def _model(self, request: Mapping[str, Any]) -> tuple[str, Knobs]:
         name, suffix = split_suffix(request["model"])
@@ -278,14 +278,14 @@ class _Theatre:
             for fault in (*_ERRORS, *_SPOILT)
             if getattr(knobs, fault) > 0
         }
-        if name != "flaky" and not rates:
+        if name not in PLANNED_FAULTS and not rates:
             return None
         digest = hashlib.sha256(request).hexdigest()
         number = self._tries[digest]
         if len(self._tries) > _MOST_COUNTED:
             self._tries.clear()
         self._tries[digest] += 1
-        planned = FLAKY_TRIES.get(step, ()) if name == "flaky" else ()
+        planned = PLANNED_FAULTS.get(name, {}).get(step, ())
         if number < len(planned):
             return planned[number]
         draw = random.Random(f"{knobs.seed}:{digest}:{number}").random  # noqa: S311 - a test's dice
@@ -374,6 +374,27 @@ def _stream(events: list[bytes], fault: str | None, knobs: Knobs) -> "Response":
             raise ConnectionResetError("scripted fault: the stream breaks here")
 
     return StreamingResponse(body(), media_type="text/event-stream")
+
+
+def _at_once(message: Mapping[str, Any], fault: str | None) -> "Response":
+    """An unstreamed answer; under a fault of streams it ends in its middle, politely or not."""
+    from starlette.responses import Response, StreamingResponse  # noqa: PLC0415
+
+    whole = json.dumps(message).encode()
+    if fault not in ("drop", "cut", "malformed"):
+        return Response(whole, media_type="application/json")
+
+    async def body() -> AsyncIterator[bytes]:
+        yield whole[: len(whole) // 2]
+        if fault == "drop":
+            raise ConnectionResetError("scripted fault: the answer breaks here")
+
+    return StreamingResponse(body(), media_type="application/json")
+
+
+def _said(request: Mapping[str, Any]) -> str:
+    """The conversation: what else a client sends may differ from try to try."""
+    return json.dumps([request.get(key) for key in ("messages", "input", "contents")])
 
 
 def _unstreamed(message: dict[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,10 @@
 """Chat completions from the server's side."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
+from orchestrator.models.foreign_tools import speaks_our_tools
 from orchestrator.models.scripted_wire import (
     CHARS_PER_TOKEN,
     Asked,
@@ -26,10 +28,12 @@ class OpenAIWire:
         answers = [message for message in messages if message["role"] == "assistant"]
         ids = [[call["id"] for call in answer.get("tool_calls") or ()] for answer in answers]
         steps = steps_of(ids)
+        tools = tuple(tool["function"] for tool in request.get("tools") or ())
+        told_off = 0 if speaks_our_tools(tools, request) else _complaints(messages)
         return Asked(
             user_text=user_text(messages),
-            step=steps[-1] + 1 if steps else 0,
-            tools=tuple(tool["function"] for tool in request.get("tools") or ()),
+            step=steps[-1] + 1 + told_off if steps else 0,
+            tools=tools,
             prompt_tokens=size // CHARS_PER_TOKEN,
             fresh_tokens=fresh_tokens(messages),
             carried_reasoning=tuple(
@@ -110,6 +114,13 @@ def _deltas(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"tool_calls": [opening]}
         for piece in pieces(arguments):
             yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
+
+
+def _complaints(messages: Sequence[Mapping[str, Any]]) -> int:
+    """Malformed answers that a harness has told off and left out of the history."""
+    newest = takewhile(lambda message: message["role"] == "user", reversed(messages))
+    count = len(list(newest))
+    return count if messages[-count - 1]["role"] == "tool" else 0
 
 
 def _usage(say: Say, asked: Asked) -> dict[str, Any]:

@@ -7,7 +7,7 @@ come. A connection that only sends keep-alives is stalled, though bytes arrive.
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +47,7 @@ def events(response: "httpx2.Response", stall_s: float) -> Iterator[ServerEvent]
     last_token: float | None = None
     waiting_since = time.monotonic()
     try:
-        for event in _decode(response.iter_bytes()):
+        for event in decoded(response.iter_bytes()):
             now = time.monotonic()
             if event is not None:
                 last_token = waiting_since = now
@@ -66,7 +66,7 @@ def _stalled(stall_s: float, *, started: bool) -> ModelError:
     return Unreachable(f"no first token within {stall_s:g} s")
 
 
-def _decode(blocks: Iterator[bytes]) -> Iterator[ServerEvent | None]:
+def decoded(blocks: Iterable[bytes]) -> Iterator[ServerEvent | None]:
     """Events, and None for every block or event that carries no token (comments, pings)."""
     tail = b""
     fields: list[str] = []

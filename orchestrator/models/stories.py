@@ -90,6 +90,22 @@ def _flaky(script: TaskScript) -> tuple[Say, ...]:
     )
 
 
+def shaky(script: TaskScript, step: int, knobs: Knobs) -> Say:
+    """The oracle's session with malformed calls in between, each alone, as models make them."""
+    del knobs
+    return _at(_shaky(script), step)
+
+
+@cache
+def _shaky(script: TaskScript) -> tuple[Say, ...]:
+    good = _hand_in(script, "oracle")
+    look = Say("Let me look.", (call("bash", command="pwd"),))
+    unknown = Say("", (call("shell", cmd="ls"),))
+    cut = Say("", (("bash", '{"command": "echo half'),))
+    missing = Say("", (call("bash"),))
+    return (*good[:2], unknown, look, cut, look, missing, *good[2:])
+
+
 def longhaul(script: TaskScript, step: int, knobs: Knobs) -> Say:
     """``steps`` slow commands, each adding its number to a file; then hand in `naive`.
 
@@ -118,6 +134,7 @@ STORIES: Mapping[str, Story] = {
     "cheater": hand_in("cheater"),
     "idle": idle,
     "flaky": flaky,
+    "shaky": shaky,
     "longhaul": longhaul,
 }
 
@@ -128,15 +145,17 @@ def without_silence(script: TaskScript, step: int, knobs: Knobs) -> Say:
     return _at([say for say in _flaky(script) if say.calls], step)
 
 
-FOREIGN_STORIES: Mapping[str, Story] = {**STORIES, "flaky": without_silence}
+FOREIGN_STORIES: Mapping[str, Story] = {
+    **STORIES,
+    "flaky": without_silence,
+}
 """The stories as foreign harnesses are told them."""
 
-FLAKY_TRIES: Mapping[int, tuple[str, ...]] = {
-    0: ("e429", "e500"),
-    2: ("drop", "cut"),
-    3: ("malformed", "e529"),
+PLANNED_FAULTS: Mapping[str, Mapping[int, tuple[str, ...]]] = {
+    "flaky": {0: ("e429", "e500"), 2: ("drop", "cut"), 3: ("malformed", "e529")},
+    "shaky": {0: ("e429",), 2: ("drop",)},  # what every harness must survive
 }
-"""Step -> faults of `flaky`'s first tries, in their order; the next try is answered."""
+"""Model -> step -> faults of the first tries, in their order; the next try is answered."""
 
 
 def without_task(names: Sequence[str], tools: Sequence[Mapping[str, Any]]) -> Say:

@@ -39,6 +39,7 @@ LAYERS = (
     {"batch", "foreign", "handin", "gradefile", "qualifying", "sessionbench", "sharing"},
     {"session", "boards"},
     {
+        "abandoning",
         "sweep",
         "grading",
         "gradeflow",

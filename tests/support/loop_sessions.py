@@ -7,7 +7,6 @@ from pathlib import Path
 from graders.base import PublicReport
 from model_servers import QUICK
 from orchestrator.agents.base import SessionContext, Standing
-from orchestrator.agents.context import prompt_room
 from orchestrator.agents.loop import LoopAgent
 from orchestrator.models.base import Conversation, UserTurn
 from orchestrator.models.connect import client
@@ -55,7 +54,6 @@ class LoopSession:
         spec = SandboxSpec(_ID, "test", self.folder / "state", host_toolchain().mounts)
         (self.folder / "state").mkdir(exist_ok=True)
         sandbox = provider("process").start(spec)
-        model = client(self.entry(), base_url_override=self.url, policy=QUICK)
         at, _ = standing(self.events())
         try:
             with TranscriptWriter(self.folder, _ID, durable=False) as writer:
@@ -65,21 +63,20 @@ class LoopSession:
                     SessionContext(
                         task=TASK,
                         sandbox=sandbox,
-                        model=model,
+                        entry=self.entry(),
+                        connect=lambda: client(
+                            self.entry(), base_url_override=self.url, policy=QUICK
+                        ),
                         transcript=writer,
+                        folder=self.folder,
                         bench=NoReferee(),
                         standing=at,
-                        protocol=self.protocol,
-                        model_id=self.entry().model,
                         budget=self.budget,
-                        price=self.entry().cost_usd,
                         check_stop=lambda: None,
-                        room=prompt_room(self.entry()),
                         on_progress=lambda now: self.on_progress(now, writer),
                     )
                 )
         finally:
-            model.close()
             sandbox.close()
 
     def entry(self) -> ModelEntry:

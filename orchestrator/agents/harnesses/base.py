@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from orchestrator.errors import UserError
 from transcripts.records import Usage
 
 Dialect = Literal["openai", "openai-responses", "anthropic", "gemini"]
@@ -22,7 +23,7 @@ INSTRUCTIONS = (
 """Said after the task's prompt."""
 
 
-class InstallBroken(Exception):
+class InstallBroken(UserError):
     """An installed harness lacks the program that it should have."""
 
 
@@ -73,6 +74,8 @@ class Harness(Protocol):
     name: str
     package: Package
     dialect: Dialect
+    whole_answers: bool
+    """It gives up at the first stream that breaks, so the gateway passes only whole answers on."""
 
     def launch(self, root: Path, inside: str, route: Route, prompt: str) -> Launch:
         """How to start it: installed at ``root`` on the host, visible as ``inside``."""

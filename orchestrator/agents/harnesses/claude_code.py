@@ -19,6 +19,7 @@ class ClaudeCode:
     name = "claude-code"
     package = Package("npm", "@anthropic-ai/claude-code", "2.1.332")
     dialect = "anthropic"
+    whole_answers = False
 
     def launch(self, root: Path, inside: str, route: Route, prompt: str) -> Launch:
         """See `Harness.launch`."""

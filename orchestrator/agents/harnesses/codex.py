@@ -24,6 +24,7 @@ class Codex:
     name = "codex"
     package = Package("npm", "@openai/codex", "0.171.0")
     dialect = "openai-responses"
+    whole_answers = False
 
     def launch(self, root: Path, inside: str, route: Route, prompt: str) -> Launch:
         """See `Harness.launch`."""

@@ -26,6 +26,7 @@ class GeminiCli:
     name = "gemini-cli"
     package = Package("npm", "@google/gemini-cli", "0.61.0")
     dialect = "gemini"
+    whole_answers = True
 
     def launch(self, root: Path, inside: str, route: Route, prompt: str) -> Launch:
         """See `Harness.launch`."""

@@ -7,6 +7,12 @@ from orchestrator.agents.harnesses.base import Launch, NativeLog, Package, Route
 from orchestrator.models.openai_reply import usage_of
 
 _TRAJECTORY = "trajectory.json"
+_START = (
+    "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); "
+    "runpy.run_module('minisweagent.run.mini', run_name='__main__', alter_sys=True)"
+)
+"""Its packages are its own: in the environment they would reach its commands, and shadow there what
+a submission may import."""
 
 
 class MiniSweAgent:
@@ -15,16 +21,16 @@ class MiniSweAgent:
     name = "mini-swe-agent"
     package = Package("pypi", "mini-swe-agent", "2.4.6")
     dialect = "openai"
+    whole_answers = False
 
     def launch(self, root: Path, inside: str, route: Route, prompt: str) -> Launch:
         """See `Harness.launch`."""
         module = program(root, inside, "minisweagent/run/mini.py")
         packages = module.removesuffix("/minisweagent/run/mini.py")
-        run = ["python3", "-m", "minisweagent.run.mini", "-m", f"openai/{route.model}"]
+        run = ["python3", "-c", _START, packages, "-m", f"openai/{route.model}"]
         options = ["-y", "--exit-immediately", "-o", f"$HOME/{_TRAJECTORY}"]
         return Launch(
-            # Its packages are its own: they must not shadow what the submission may import.
-            ["env", f"PYTHONPATH={packages}", *run, *options, "-t", prompt],
+            [*run, *options, "-t", prompt],
             env={
                 "OPENAI_API_KEY": route.token,
                 "OPENAI_API_BASE": route.base_url,

@@ -22,6 +22,7 @@ class OpenCode:
     name = "opencode"
     package = Package("npm", "opencode-ai", "1.18.33")
     dialect = "openai"
+    whole_answers = False
 
     def launch(self, root: Path, inside: str, route: Route, prompt: str) -> Launch:
         """See `Harness.launch`."""

@@ -22,6 +22,7 @@ class QwenCode:
     name = "qwen-code"
     package = Package("npm", "@qwen-code/qwen-code", "0.24.4")
     dialect = "openai"
+    whole_answers = True
 
     def launch(self, root: Path, inside: str, route: Route, prompt: str) -> Launch:
         """See `Harness.launch`."""

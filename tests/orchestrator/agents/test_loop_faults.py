@@ -6,8 +6,8 @@ import pytest
 
 from loop_sessions import LoopSession
 from model_servers import PROTOCOLS
-from orchestrator.agents.asking import same_model
 from orchestrator.agents.loop import CUT, EMPTY, NUDGE
+from orchestrator.models.served import same_model
 from orchestrator.resume import standing
 from transcripts.events import Note, Reply, ToolCallStarted, ToolResult, UserMessage
 from transcripts.words import End
@@ -105,6 +105,7 @@ def test_the_model_that_was_asked_is_no_stranger(session: Sessions) -> None:
         ("z-ai/glm-5", "glm-5", True),
         ("GLM-5", "z-ai/glm-5:free", True),
         ("claude-opus-4[1m]", "claude-opus-4", True),
+        ("claude-x", "claude-x-20260101", True),
         ("gpt-5", "gpt-5-mini", False),
         ("glm-5", "glm-4", False),
         ("gpt-5-mini", "gpt-5", False),

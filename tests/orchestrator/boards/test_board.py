@@ -131,6 +131,12 @@ def test_same_name_with_another_digest_is_another_row(make, board_of):
     assert any("effort differs" in note for note in board.notes)
 
 
+def test_one_model_through_two_harnesses_is_told_apart_by_them(make, board_of):
+    ours, theirs = make.entrant("glm-5"), make.entrant("glm-5", harness="codex")
+    board = board_of(make.result(1, ours, "kv-cache"), make.result(2, theirs, "kv-cache"))
+    assert {r.label for r in board.rows} == {"glm-5 (loop)", "glm-5 (codex)"}
+
+
 def test_a_label_is_part_of_the_name(make, board_of):
     board = board_of(
         make.result(1, make.entrant("policy", label="step-100"), "kv-cache"),

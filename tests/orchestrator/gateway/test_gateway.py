@@ -10,7 +10,6 @@ import anthropic
 import openai
 import pytest
 
-from orchestrator.gateway.reading import is_same_model
 from orchestrator.gateway.terms import Refused
 from orchestrator.models.scripted import ScriptedServer
 from providers import JSON, KEY, STREAM, chat_stream, entry
@@ -142,7 +141,7 @@ def test_failed_tries_are_repeated_before_the_first_byte_and_kept(session, upstr
     ]
     one = session()
     assert ask(one) == "hello"
-    assert one.exchanges[0].tries == ("rate_limit", "server_error")
+    assert [one.error for one in one.exchanges[0].tries] == ["rate_limit", "server_error"]
     assert len(upstream.seen) == 3
 
 
@@ -235,21 +234,6 @@ def test_another_model_than_asked_for_is_a_finding(session, upstream):
     ask(one)
     (found,) = one.admission.findings()
     assert (found.mechanism, found.detail) == ("served-model", "asked for `m-1`, served by `m-0`")
-
-
-@pytest.mark.parametrize(
-    ("asked", "served", "same"),
-    [
-        ("glm-5", "GLM-5", True),
-        ("z-ai/glm-5", "glm-5", True),
-        ("claude-x", "claude-x-20260101", True),
-        ("gpt-9", "gpt-9-2026-01-01", True),
-        ("gpt-9", "gpt-9-mini", False),
-        ("glm-5", "glm-4.5", False),
-    ],
-)
-def test_names_of_one_model(asked, served, same):
-    assert is_same_model(asked, served) is same
 
 
 def test_prompt_tokens_that_stop_growing_are_a_finding(session, upstream):

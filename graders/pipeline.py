@@ -145,7 +145,8 @@ def _probes(candidate: Candidate, seed: str, found: Gathered) -> None:
 def _language(candidate: Candidate, request: GradeRequest, seed: str, found: Gathered) -> None:
     """By what ran on the GPU, where right work ran on one.
 
-    Raises SubmissionFailed: `language`, or `forbidden` for more launches than the task allows.
+    Raises SubmissionFailed: `language`, or `forbidden` for more launches than the task allows;
+    GraderVoid where nobody's launches can be counted on this machine.
     """
     if found.result is GradeResult.PASS:
         told = survey(candidate, seed, request.tier, found.language or "")
@@ -153,6 +154,8 @@ def _language(candidate: Candidate, request: GradeRequest, seed: str, found: Gat
         found.ledgers += told.ledgers
         found.checks += told.checks
         for check in told.checks:
+            if check.check == LAUNCHES and check.passed is None:
+                raise GraderVoid(f"launches cannot be counted on this machine: {check.detail}")
             if check.check == LAUNCHES and check.passed is False:
                 most = candidate.task.most_launches
                 why = f"the task allows {most} launch(es) a call: {check.detail}"

@@ -3,8 +3,10 @@
 *Go* names where the call's inputs begin in their pools, and a key. The answer is a digest of all
 outputs with that key, which the worker's digest kernel writes into a page that this side polls: no
 system call, no copy and no switch of the GPU's context lies in between. The clock of a call runs
-from the writing of *go* to the sight of its digest. Afterwards, for calls chosen only then, the
-worker must hand over the outputs (``KEEP``): they must be those of the digest, and be right.
+from the writing of *go* until its digest is seen and the worker is ready for the next. Afterwards,
+for calls chosen only then, the worker must hand over the outputs (``KEEP``): they must be those of
+the digest, and be right. Waits for that are clocked too: the pools are there, so time that is no
+call's could be spent on calls to come (``graders.pacing.samples`` charges what is beyond our own).
 """
 
 import math
@@ -65,6 +67,8 @@ class Chain:
 
     elapsed_ns: list[int] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)
+    here_ns: int = 0  # from the worker's release, its pools full, to its readiness
+    keeps_ns: list[int] = field(default_factory=list)  # of handing over, one for each of `kept`
     mapping_ns: int = 0  # from the sending of the descriptors to the first readiness
 
     @property
@@ -142,7 +146,7 @@ class Pacer:
             self._session.begin(frame, (self._page.fd, *pools, self._slots.fd))
             self._await(frame, pacer.READY, 1, START_S)
             chain.mapping_ns = time.perf_counter_ns() - begun
-            self._deliver(frame)
+            chain.here_ns = self._deliver(frame)
             for call in range(calls):
                 self._call(frame, chain, call, keep)
             self._go(pacer.END)
@@ -154,13 +158,15 @@ class Pacer:
             self._page.close()
         return chain
 
-    def _deliver(self, frame: dict[str, Any]) -> None:
-        """Fill the pools while every process of the worker is stopped."""
+    def _deliver(self, frame: dict[str, Any]) -> int:
+        """Fill the pools while every process of the worker is stopped; ns until it is ready."""
         self._session.hold()
         self._pools.deliver(self._memory)
+        released = time.perf_counter_ns()
         self._session.let_go()
         number = self._go(pacer.HERE)
         self._await(frame, pacer.READY, number + 1, START_S)
+        return time.perf_counter_ns() - released
 
     def _call(self, frame: dict[str, Any], chain: Chain, call: int, keep: Chooser) -> None:
         begins, key = self._pools.choose(), (secrets.randbits(64), secrets.randbits(64))
@@ -170,16 +176,18 @@ class Pacer:
         started = time.perf_counter_ns()
         page.words[pacer.GO] = page.number = number
         self._await(frame, pacer.DONE, number, self._limit_s)
+        self._await(frame, pacer.READY, number + 1, self._limit_s)
         chain.elapsed_ns.append(time.perf_counter_ns() - started)
         words = page.words
         digest = (words[pacer.DONE + 1], words[pacer.DONE + 2])
-        self._await(frame, pacer.READY, number + 1, self._limit_s)
         size = size_of(self._outputs)
         if self._place + size <= self._slots.size and keep(call):
             page.write(pacer.KEEP, place=[self._place])
+            asked = time.perf_counter_ns()
             number = self._go(pacer.KEEP)
             self._await(frame, pacer.DONE, number, self._limit_s)
             self._await(frame, pacer.READY, number + 1, self._limit_s)
+            chain.keeps_ns.append(time.perf_counter_ns() - asked)
             chain.kept.append(Kept(call, tuple(begins), key, digest, self._place, state))
             self._place += size
 

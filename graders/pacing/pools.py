@@ -4,7 +4,9 @@ An input of independent elements (every float input, unless the task says that i
 in one long pool of draws, and a call's input begins anywhere in it, on ``ALIGN`` bytes: there are
 far too many windows to work on them ahead, and the pool is as long as all windows of a chain
 together, so that working on all of it costs what the calls cost. Other inputs (integers, whatever
-has a structure) are dealt whole, one of several sets.
+has a structure) are dealt whole: a chain has as many sets as calls where they can be drawn in
+time, and none comes again before all have come, so that nothing is gained by keeping what follows
+from one.
 
 A pool is new for each chain, and empty until the worker that has mapped it is stopped.
 """
@@ -14,7 +16,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,7 +29,6 @@ from tasks.spec import Shape
 ALIGN = 256
 MOST_BYTES = 16 << 30  # of all pools of a chain together
 DRAWING_S = 0.4  # for draws on the host, beyond the first
-MOST_DEALT = 64
 MOST_STATES = 12
 FEWEST = 3  # calls of a chain, however large the inputs are
 
@@ -72,6 +73,7 @@ class Pools:
     states: States
     pools: tuple[Pool, ...]
     dealt: frozenset[str]
+    _deck: list[int] = field(default_factory=list)  # numbers of the sets that are still to come
 
     def choose_state(self) -> int:
         """The state of one call."""
@@ -79,13 +81,20 @@ class Pools:
 
     def choose(self) -> list[int]:
         """Where the inputs of one call begin; whole sets are dealt together."""
-        one = secrets.randbelow(1 << 30)
+        one = self._next_set() if self.dealt else 0
         return [
-            pool.places[one % len(pool.places)]
+            pool.places[one]
             if pool.name in self.dealt
             else pool.places[secrets.randbelow(len(pool.places))]
             for pool in self.pools
         ]
+
+    def _next_set(self) -> int:
+        """The sets in an order that nobody knows, then in another."""
+        if not self._deck:
+            sets = next(len(pool.places) for pool in self.pools if pool.name in self.dealt)
+            self._deck.extend(secrets.SystemRandom().sample(range(sets), sets))
+        return self._deck.pop()
 
     def inputs(self, begins: Sequence[int]) -> dict[str, Any]:
         """The inputs of one call, from the referee's own memory."""
@@ -161,7 +170,9 @@ def make_pools(
     drawn = [first, *draws(candidate, shape, min(count, 4 * calls) - 1)]
     dealt = frozenset(n for n, a in first.calls[0].items() if is_dealt(candidate, n, a))
     pools = tuple(
-        _dealt(name, drawn, memory) if name in dealt else _pooled(name, drawn, memory, wanted[name])
+        _dealt(name, drawn[:calls], memory)
+        if name in dealt
+        else _pooled(name, drawn, memory, wanted[name])
         for name in sizes
     )
     memory.settle()
@@ -215,7 +226,7 @@ def _pooled(name: str, drawn: Sequence[Draw], memory: Memory, wanted: int) -> Po
 
 
 def _dealt(name: str, drawn: Sequence[Draw], memory: Memory) -> Pool:
-    arrays = [draw.calls[0][name] for draw in drawn[:MOST_DEALT]]
+    arrays = [draw.calls[0][name] for draw in drawn]
     one = arrays[0]
     each = math.prod(one.shape)
     item = max(_bytes(one) // max(each, 1), 1)

@@ -9,6 +9,7 @@ import pytest
 from graders import correctness
 from graders.base import GradeRequest
 from graders.candidate import candidate_of
+from graders.hints import MOST, constants
 from tasks.spec import Task
 
 
@@ -47,3 +48,14 @@ def test_constants_of_the_source_steer_the_generated_cases(
             if abs(float(abs(case.calls[0]["x"]).max()) - float(limit)) < 0.2
         ]
         assert any("as large as" in name for name in near), limit
+
+
+def test_constants_are_read_from_a_bounded_part_of_the_source(
+    submit: Callable[[dict[str, str]], Path],
+) -> None:
+    numbers = " ".join(map(str, range(10_000, 300_000)))  # 2 MB
+    folder = submit({"a.h": numbers, "b.h": numbers, "c.h": numbers, "z.py": "LIMIT = 17.25"})
+    found = constants(folder)
+    assert 17.25 in found and len(found) == MOST
+    (folder / "c.h").write_text(numbers.replace("10000", "17.25 10000", 1))
+    assert constants(folder) == found  # it is larger than what was left

@@ -79,8 +79,8 @@ def conclude(candidate: Candidate, seed: str, shapes: list[Shape], found: Survey
     timed = [ledger for ledger in found.ledgers if ledger.phase == "timed"]
     authored = authored_by(candidate)
     found.checks.append(agreement(found.ledgers))
-    if (most := candidate.task.most_launches) is not None:
-        found.checks.append(launches(found.ledgers, most))
+    if (allowed := candidate.task.most_launches) is not None:
+        found.checks.append(launches(found.ledgers, allowed))
     found.language = decide(timed, authored, found.language) or found.language
     shown = [ledger for ledger in timed if main_kernel(ledger) is not None]
     if found.language not in AUTHORED:

@@ -5,8 +5,13 @@ outputs with that key, which the worker's digest kernel writes into a page that 
 system call, no copy and no switch of the GPU's context lies in between. The clock of a call runs
 from the writing of *go* to the sight of its digest. Afterwards, for calls chosen only then, the
 worker must hand over the outputs (``KEEP``): they must be those of the digest, and be right.
+
+Between calls a worker could work ahead on what lies in the pools. So the time until it is ready for
+the next *go* counts too: whole after a call, beyond an allowance after it was let run on filled
+pools and after it handed outputs over.
 """
 
+import math
 import mmap
 import secrets
 import time
@@ -19,14 +24,17 @@ from graders.buffers import Buffer
 from graders.candidate import Candidate
 from graders.errors import SubmissionFailed
 from graders.pacing.memory import Block, Key, Memory
-from graders.pacing.pools import Pools, draws, dtype_of
+from graders.pacing.pools import MOST_BYTES, Pools, draws, dtype_of
 from graders.referee import WorkerSession
 from graders.worker import pacer
 from tasks.spec import Shape
 from transcripts.words import GradeResult
 
 START_S = 60.0
-SLOT_BYTES = 2 << 30
+STARTING_NS = 2_000_000  # for stopped processes to run again: what is longer counts
+KEEPING_NS, KEPT_BYTES_A_NS = 500_000, 50  # for two waits for the device, and a copy at 50 GB/s
+FEWEST_SLOTS = 8
+SPREADS = 4.0
 SPINS_A_LOOK = 1 << 13
 MEMORY_LOOK_S = 1.0
 
@@ -60,11 +68,12 @@ class Chain:
     elapsed_ns: list[int] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)
     mapping_ns: int = 0  # from the sending of the descriptors to the first readiness
+    between_ns: int = 0  # that it took between calls, beyond what is allowed
 
     @property
     def mean_ns(self) -> float:
-        """Of all calls: whatever a worker prepares in one of them is in it."""
-        return sum(self.elapsed_ns) / len(self.elapsed_ns)
+        """Of all calls: whatever a worker prepares in one of them, or between them, is in it."""
+        return (sum(self.elapsed_ns) + self.between_ns) / len(self.elapsed_ns)
 
 
 Chooser = Callable[[int], bool]
@@ -133,28 +142,30 @@ class Pacer:
         pools = [pool.block.fd for pool in self._pools.pools]
         begun = time.perf_counter_ns()
         try:
-            self._session.begin(frame, (self._page.fd, *pools, self._slots.fd))
+            self._session.talk.begin(frame, (self._page.fd, *pools, self._slots.fd))
             self._await(frame, pacer.READY, 1, START_S)
             chain.mapping_ns = time.perf_counter_ns() - begun
-            self._deliver(frame)
+            self._deliver(frame, chain)
             for call in range(calls):
                 self._call(frame, chain, call, keep)
             self._go(pacer.END)
-            self._session.finish(frame, START_S)
+            self._session.talk.finish(frame, START_S)
         except SubmissionFailed:
-            self._session.usable = False  # it may still be polling the page
+            self._session.give_up()  # it may still be polling the page
             raise
         finally:
             self._page.close()
         return chain
 
-    def _deliver(self, frame: dict[str, Any]) -> None:
+    def _deliver(self, frame: dict[str, Any], chain: Chain) -> None:
         """Fill the pools while every process of the worker is stopped."""
         self._session.hold()
         self._pools.deliver(self._memory)
+        started = time.perf_counter_ns()
         self._session.let_go()
         number = self._go(pacer.HERE)
         self._await(frame, pacer.READY, number + 1, START_S)
+        chain.between_ns += max(time.perf_counter_ns() - started - STARTING_NS, 0)
 
     def _call(self, frame: dict[str, Any], chain: Chain, call: int, keep: Chooser) -> None:
         begins, key = self._pools.choose(), (secrets.randbits(64), secrets.randbits(64))
@@ -164,18 +175,26 @@ class Pacer:
         started = time.perf_counter_ns()
         page.words[pacer.GO] = page.number = number
         self._await(frame, pacer.DONE, number, self._limit_s)
-        chain.elapsed_ns.append(time.perf_counter_ns() - started)
-        words = page.words
-        digest = (words[pacer.DONE + 1], words[pacer.DONE + 2])
+        done = time.perf_counter_ns()
+        chain.elapsed_ns.append(done - started)
+        digest = (page.words[pacer.DONE + 1], page.words[pacer.DONE + 2])
         self._await(frame, pacer.READY, number + 1, self._limit_s)
-        size = size_of(self._outputs)
-        if self._place + size <= self._slots.size and keep(call):
-            page.write(pacer.KEEP, place=[self._place])
-            number = self._go(pacer.KEEP)
-            self._await(frame, pacer.DONE, number, self._limit_s)
-            self._await(frame, pacer.READY, number + 1, self._limit_s)
+        chain.between_ns += time.perf_counter_ns() - done
+        if self._place + size_of(self._outputs) <= self._slots.size and keep(call):
             chain.kept.append(Kept(call, tuple(begins), key, digest, self._place, state))
-            self._place += size
+            self._keep(frame, chain)
+
+    def _keep(self, frame: dict[str, Any], chain: Chain) -> None:
+        """Have the outputs of the last call handed over."""
+        size = size_of(self._outputs)
+        self._page.write(pacer.KEEP, place=[self._place])
+        started = time.perf_counter_ns()
+        number = self._go(pacer.KEEP)
+        self._await(frame, pacer.DONE, number, self._limit_s)
+        self._await(frame, pacer.READY, number + 1, self._limit_s)
+        spent = time.perf_counter_ns() - started
+        chain.between_ns += max(spent - KEEPING_NS - size // KEPT_BYTES_A_NS, 0)
+        self._place += size
 
     def _go(self, command: int) -> int:
         page = self._page
@@ -195,21 +214,33 @@ class Pacer:
                 self._look(frame, deadline)
 
     def _look(self, frame: dict[str, Any], deadline: float) -> None:
-        if self._session.has_answered():
-            self._session.finish(frame, 1)
+        if self._session.talk.has_answered():
+            self._session.talk.finish(frame, 1)
             raise SubmissionFailed(GradeResult.TAMPERED, "it ended the chain before it was told to")
         now = time.monotonic()
         if now > self._memory_at:  # seldom: it reads much of /proc, while a clock is running
             self._memory_at = now + MEMORY_LOOK_S
-            self._session.check_memory()
+            self._session.talk.check_memory()
         if now > deadline:
             raise SubmissionFailed(GradeResult.TIMEOUT, "no answer to a paced call in time")
 
 
-def slots_for(memory: Memory, outputs: Sequence[Output], calls: int, most_bytes: int) -> Block:
-    """Room for the outputs of so many calls, as far as the bound allows; of one at least."""
-    size = size_of(outputs)
-    return memory.allocate(max(min(calls * size, most_bytes), size))
+def keeping(calls: int, share: float, most: int) -> tuple[float, int]:
+    """The share of a chain's calls to keep, and room for how many; ``most`` is all there can be.
+
+    The room hardly ever fills up (``SPREADS`` standard deviations): a worker that sees it full
+    knows that no later call is looked at. So where room is short the share is less. One more is
+    for the first call, which is always kept.
+    """
+    if most >= calls:
+        return share, min(calls, _room(calls * share))
+    spread = math.sqrt(SPREADS**2 / 4 + most - 2) - SPREADS / 2  # root of what fills `most` so
+    share = min(share, spread**2 / calls)
+    return share, min(most, _room(calls * share))
+
+
+def _room(mean: float) -> int:
+    return math.ceil(mean + SPREADS * math.sqrt(mean)) + 1
 
 
 def size_of(outputs: Sequence[Output]) -> int:
@@ -239,10 +270,15 @@ def handed_over(
     return found
 
 
+def most_slots(memory: Memory, outputs: Sequence[Output]) -> int:
+    """How many calls' outputs may be held at once."""
+    return max(min(MOST_BYTES, memory.most_bytes) // max(size_of(outputs), 1), FEWEST_SLOTS)
+
+
 @contextmanager
-def slots_of(memory: Memory, outputs: Sequence[Output], calls: int) -> Iterator[Block]:
-    """Room for the outputs of a chain, given back at the end."""
-    slots = slots_for(memory, outputs, calls, max(SLOT_BYTES, size_of(outputs)))
+def slots_of(memory: Memory, outputs: Sequence[Output], count: int) -> Iterator[Block]:
+    """Room for the outputs of so many calls, given back at the end."""
+    slots = memory.allocate(count * size_of(outputs))
     try:
         yield slots
     finally:

@@ -4,7 +4,8 @@ An input of independent elements (every float input, unless the task says that i
 in one long pool of draws, and a call's input begins anywhere in it, on ``ALIGN`` bytes: there are
 far too many windows to work on them ahead, and the pool is as long as all windows of a chain
 together, so that working on all of it costs what the calls cost. Other inputs (integers, whatever
-has a structure) are dealt whole, one of several sets.
+has a structure) are dealt whole: as many sets as a chain has calls, in a random order, so that what
+is worked out for one set serves no other call. Where sets are drawn on the host there may be fewer.
 
 A pool is new for each chain, and empty until the worker that has mapped it is stopped.
 """
@@ -14,7 +15,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,6 @@ from tasks.spec import Shape
 ALIGN = 256
 MOST_BYTES = 16 << 30  # of all pools of a chain together
 DRAWING_S = 0.4  # for draws on the host, beyond the first
-MOST_DEALT = 64
 MOST_STATES = 12
 FEWEST = 3  # calls of a chain, however large the inputs are
 
@@ -72,6 +72,7 @@ class Pools:
     states: States
     pools: tuple[Pool, ...]
     dealt: frozenset[str]
+    _left: list[int] = field(default_factory=list)  # sets that were not dealt yet
 
     def choose_state(self) -> int:
         """The state of one call."""
@@ -79,13 +80,18 @@ class Pools:
 
     def choose(self) -> list[int]:
         """Where the inputs of one call begin; whole sets are dealt together."""
-        one = secrets.randbelow(1 << 30)
+        one = self._deal()
         return [
-            pool.places[one % len(pool.places)]
-            if pool.name in self.dealt
-            else pool.places[secrets.randbelow(len(pool.places))]
+            pool.places[one if pool.name in self.dealt else secrets.randbelow(len(pool.places))]
             for pool in self.pools
         ]
+
+    def _deal(self) -> int:
+        """A set; none comes again before all have come."""
+        if not self._left:
+            sets = [len(pool.places) for pool in self.pools if pool.name in self.dealt] or [1]
+            self._left.extend(secrets.SystemRandom().sample(range(sets[0]), sets[0]))
+        return self._left.pop()
 
     def inputs(self, begins: Sequence[int]) -> dict[str, Any]:
         """The inputs of one call, from the referee's own memory."""
@@ -158,14 +164,28 @@ def make_pools(
         name: max(memory.cold_bytes, budget * n // sum(sizes.values())) for name, n in sizes.items()
     }
     count = max(-(-wanted[name] // max(size, 1)) for name, size in sizes.items())
-    drawn = [first, *draws(candidate, shape, min(count, 4 * calls) - 1)]
+    drawn = [first, *draws(candidate, shape, min(count, _most_draws(calls, sizes, memory)) - 1)]
     dealt = frozenset(n for n, a in first.calls[0].items() if is_dealt(candidate, n, a))
-    pools = tuple(
-        _dealt(name, drawn, memory) if name in dealt else _pooled(name, drawn, memory, wanted[name])
-        for name in sizes
-    )
-    memory.settle()
-    return Pools(states, pools, dealt)
+    pools: list[Pool] = []
+    try:
+        for name in sizes:
+            pools.append(
+                _dealt(name, drawn[:calls], memory)
+                if name in dealt
+                else _pooled(name, drawn, memory, wanted[name])
+            )
+        memory.settle()
+    except BaseException:
+        for pool in pools:
+            pool.block.release()
+        raise
+    return Pools(states, tuple(pools), dealt)
+
+
+def _most_draws(calls: int, sizes: Mapping[str, int], memory: Memory) -> int:
+    """One a call at least; more for variety, as long as they take no more than pools may."""
+    fitting = min(MOST_BYTES, memory.most_bytes) // max(sum(sizes.values()), 1)
+    return max(calls, min(4 * calls, fitting))
 
 
 @contextmanager
@@ -215,7 +235,7 @@ def _pooled(name: str, drawn: Sequence[Draw], memory: Memory, wanted: int) -> Po
 
 
 def _dealt(name: str, drawn: Sequence[Draw], memory: Memory) -> Pool:
-    arrays = [draw.calls[0][name] for draw in drawn[:MOST_DEALT]]
+    arrays = [draw.calls[0][name] for draw in drawn]
     one = arrays[0]
     each = math.prod(one.shape)
     item = max(_bytes(one) // max(each, 1), 1)

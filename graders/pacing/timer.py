@@ -11,7 +11,16 @@ from graders import processes
 from graders.candidate import Candidate
 from graders.errors import GraderVoid, SubmissionFailed
 from graders.pacing import events
-from graders.pacing.chain import Chain, Output, Pacer, handed_over, outputs_of, slots_of
+from graders.pacing.chain import (
+    Chain,
+    Output,
+    Pacer,
+    handed_over,
+    keeping,
+    most_slots,
+    outputs_of,
+    slots_of,
+)
 from graders.pacing.memory import Block, Memory, memory_of
 from graders.pacing.own_worker import own_figures, own_session
 from graders.pacing.pools import Pools, States, most_calls, pools_of, states_of
@@ -20,6 +29,8 @@ from graders.pacing.verify import compares_on_device, verify
 from graders.referee import WorkerSession
 from graders.roofline import work
 from graders.timing import median_interval
+from graders.worker.digests import MOST_LEAVES
+from graders.worker.pacer import MOST_INPUTS
 from tasks.spec import Shape
 from transcripts.words import GradeResult
 
@@ -101,10 +112,11 @@ class Timer:
     ) -> Chain:
         """One chain on pools of its own; a ``share`` of its calls is verified."""
         memory = self._memory
+        share, room = keeping(calls, share, most_slots(memory, outputs))
         with (
             self._room(),
             pools_of(self._candidate, shape, memory, calls, self._states) as pools,
-            slots_of(memory, outputs, calls) as slots,
+            slots_of(memory, outputs, room) as slots,
         ):
             chain = self._paced(pools, outputs, slots, calls, share)
             for kept in chain.kept:
@@ -146,11 +158,16 @@ class Timer:
 
 
 def can_be_paced(candidate: Candidate) -> bool:
-    """On a GPU, where a shape is one call: sequences and written inputs keep the single calls."""
+    """On a GPU, where a shape is one call: sequences and written inputs keep the single calls.
+
+    So do calls of more arrays than a page can name inputs, or a digest outputs.
+    """
     interface = candidate.task.interface
     if candidate.device == "cpu" or interface.written or interface.mutable_inputs:
         return False
-    return len(candidate.draw(candidate.task.smoke[0], 0).calls) == 1
+    calls = candidate.draw(candidate.task.smoke[0], 0).calls
+    few = len(calls[0]) <= MOST_INPUTS and len(interface.outputs) <= MOST_LEAVES
+    return len(calls) == 1 and few
 
 
 def time_paced(candidate: Candidate, shapes: Sequence[Shape], tier: str) -> list[PacedSamples]:

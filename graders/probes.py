@@ -33,8 +33,7 @@ context left behind (GPU)  process:left-behind         the thread has another CU
 unasked frames             tamper:report               a frame was sent that nobody asked for
 =========================  ==========================  ==========================================
 
-No task has weights yet; that they change only by ``load_state_dict`` or a copy that bumps their
-version is for the tasks that bring them.
+Not probed yet: that weights change only by ``load_state_dict`` or a copy that bumps their version.
 """
 
 from collections.abc import Callable, Sequence

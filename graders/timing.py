@@ -17,8 +17,8 @@ Why the figure holds whatever the worker does:
 9. Whether others took the core is measured, not guessed: ``ShapeSamples.contention``.
 
 What it does not give: 0.1 to 1 ms of every figure is the trip (see ``overhead_ms``), so kernels of
-microseconds are timed by chains (``graders.pacing``). On a GPU points 6 and 8 do not hold: inputs are
-copied to the device in each call, and a worker has many cores.
+microseconds are timed by chains (``graders.pacing``). On a GPU points 6 and 8 do not hold: inputs
+are copied to the device in each call, and a worker has many cores.
 
 A sample is one call. Where a task's shape is a sequence of calls (decoding steps), the median is
 over all of them, and work that is put off to a few long calls shows in ``deferred``.

@@ -44,10 +44,9 @@ def _measure(request: GradeRequest, source: Path) -> dict[str, float]:
 
 
 def _timed(request: GradeRequest) -> dict[str, float]:
-    task = request.task
     with candidate_of(request) as candidate:
         if not can_be_paced(candidate):
-            found = time_shapes(candidate, task.shapes, request.tier)
+            found = time_shapes(candidate, candidate.timed_shapes, request.tier)
             return {samples.shape: samples.summary().median_ms for samples in found}
-        paced = time_paced(candidate, task.shapes, request.tier)
+        paced = time_paced(candidate, candidate.timed_shapes, request.tier)
         return {samples.shape: statistics.median(samples.events_ms) for samples in paced}

@@ -161,7 +161,6 @@ def _run(plan: Sequence[_Probe], session: WorkerSession) -> list[CheckResult]:
 def _scored(candidate: Candidate) -> Shape:
     """The scored shape of most work that is quick to draw and to compare, else the one of least."""
     task = candidate.task
-    shapes = task.smoke if candidate.rehearsed else task.shapes
-    by_work = sorted(shapes, key=lambda shape: work(task, shape).bytes)
+    by_work = sorted(candidate.timed_shapes, key=lambda shape: work(task, shape).bytes)
     quick = [shape for shape in by_work if work(task, shape).bytes <= QUICK_BYTES]
     return quick[-1] if quick else by_work[0]

@@ -85,7 +85,9 @@ def _time(candidate: Candidate, request: GradeRequest, found: Gathered) -> None:
 
 
 def _above(limit: float, samples: Sequence[Samples]) -> str:
-    return ", ".join(f"{s.shape}: {s.contention:.0%}" for s in samples if s.contention > limit)
+    return ", ".join(
+        f"{s.shape}: {s.contention:.0%}" for s in samples if (s.contention or 0) > limit
+    )
 
 
 @contextmanager
@@ -160,10 +162,13 @@ def _claims(samples: Sequence[Samples]) -> Iterator[CheckResult]:
 
 def _contention(samples: Sequence[Samples]) -> CheckResult:
     """What others took; no suspicion, so it fails nobody."""
+    measured = {s.shape: round(s.contention, 4) for s in samples if s.contention is not None}
+    if not measured:
+        return CheckResult(check="contention", passed=None, detail="not measured by paced calls")
     told = _above(CONTENDED, samples)
     return CheckResult(
         check="contention",
         passed=None if told else True,
         detail=f"others took the worker's core ({told} of the median call)" if told else "",
-        evidence={s.shape: round(s.contention, 4) for s in samples},
+        evidence=dict(measured),
     )

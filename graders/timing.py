@@ -70,8 +70,8 @@ class Samples(Protocol):
     shape: str
 
     @property
-    def contention(self) -> float:
-        """Share of the median call that others took."""
+    def contention(self) -> float | None:
+        """Share of the median call that others took; None where it is not measured."""
         ...
 
     @property

@@ -64,8 +64,8 @@ class Timer:
         """One shape. Raises SubmissionFailed, GraderVoid."""
         started = time.monotonic()
         found = PacedSamples(shape.name)
-        outputs = outputs_of(self._candidate, shape)
         with self._room():
+            outputs = outputs_of(self._candidate, shape)
             self._set_up(shape)
         tried = self._chain(shape, outputs, PROBING_CALLS, 1.0, found)
         typical_s = statistics.median(tried.elapsed_ns) / 1e9
@@ -149,9 +149,10 @@ class Timer:
     def _events(self, shape: Shape, found: PacedSamples) -> None:
         """Claims, until the median's interval is narrow."""
         many = self._memory, events.A_TIME, self._states
-        with pools_of(self._candidate, shape, *many) as pools:
+        with self._room(), pools_of(self._candidate, shape, *many) as pools:
             pools.deliver(self._memory)
-            claims = events.Events(self._session, pools, self._memory.cold_bytes)
+            cold, call_s = self._memory.cold_bytes, found.certified_ms / 1e3
+            claims = events.Events(self._session, pools, cold, call_s)
             while len(found.events_ms) < MOST_EVENTS and not _narrow(found.events_ms):
                 found.events_ms += claims.idle()
             found.queued_ms = claims.queued()

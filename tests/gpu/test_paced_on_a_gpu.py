@@ -32,7 +32,7 @@ CAUGHT = {
 GAINING = [
     *("halved_events", "shaved_events", "patched_clocks", "skipped_flush", "worked_ahead"),
     *("lean_calls", "graph_in_chains", "other_results_for_events", "copied_reference"),
-    *("worked_between", "stopped_when_full"),
+    *("worked_between", "stopped_when_full", "looked_ahead"),
 ]
 
 pytestmark = [

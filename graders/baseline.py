@@ -17,8 +17,9 @@ from graders.pacing.timer import can_be_paced, time_paced
 from graders.timing import time_shapes
 from sandboxes.scratch import Scratch
 
-_measured: dict[tuple[str, str, str, str], dict[str, float]] = {}
-"""By task, device, isolation and tier: once in a process that grades, as for ceilings."""
+_measured: dict[tuple[str, ...], dict[str, float]] = {}
+"""By task, device, isolation, tier and mode: once in a process that grades, as for ceilings. What was
+timed beside others in a session's run is not what stands beside a figure that was taken alone."""
 
 
 def baseline_ms(request: GradeRequest) -> dict[str, float]:
@@ -26,7 +27,8 @@ def baseline_ms(request: GradeRequest) -> dict[str, float]:
     source = request.task.folder / "public" / "baseline.py"
     if not source.is_file():
         return {}
-    key = (request.task.digest, request.device, request.isolation, request.tier)
+    where = request.task.digest, request.device, request.isolation
+    key = (*where, request.tier, request.mode)
     if key not in _measured:
         _measured[key] = _measure(request, source)
     return _measured[key]

@@ -18,8 +18,8 @@ from graders.timing import time_shapes
 from sandboxes.scratch import Scratch
 
 _measured: dict[tuple[str, ...], dict[str, float]] = {}
-"""By task, device, isolation, tier and mode: once in a process that grades, as for ceilings. What was
-timed beside others in a session's run is not what stands beside a figure that was taken alone."""
+"""By task, device, isolation, tier and mode: once in a process that grades, as for ceilings. One
+that was timed beside others, in a session's run, does not stand beside a figure taken alone."""
 
 
 def baseline_ms(request: GradeRequest) -> dict[str, float]:

@@ -1,13 +1,12 @@
 """Time the shapes of one submission by paced chains, beside a worker of our own in the same run."""
 
-import os
 import secrets
 import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from graders import processes
+from graders import machine, processes
 from graders.candidate import Candidate
 from graders.errors import GraderVoid, SubmissionFailed
 from graders.pacing import events
@@ -178,7 +177,7 @@ def time_paced(candidate: Candidate, shapes: Sequence[Shape], tier: str) -> list
     """
     order = secrets.SystemRandom().sample(shapes, len(shapes))
     try:
-        with _on_own_core():
+        with machine.on_cores({min(processes.OUR_CORES)}):  # workers on a GPU do not have it
             with candidate.session() as session:
                 timer = Timer(candidate, session, tier)
                 found = {shape.name: timer.time(shape) for shape in order}
@@ -189,17 +188,6 @@ def time_paced(candidate: Candidate, shapes: Sequence[Shape], tier: str) -> list
     finally:
         memory_of(candidate.device).give_back()
     return [found[shape.name] for shape in shapes]
-
-
-@contextmanager
-def _on_own_core() -> Iterator[None]:
-    """Poll on a core that workers do not have, where there is one."""
-    before = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, {min(processes.OUR_CORES)})
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 def _by_chance(share: float) -> bool:

@@ -2,21 +2,23 @@
 
 While a worker is stopped nothing of it counts, so what the kernel counts between two stops was
 spent in the *windows* between. A worker that was given one core cannot spend more than a second of
-it a second, wherever its threads are when somebody looks.
+it a second, wherever its threads are when somebody looks. Timed calls are billed by themselves: who
+sleeps in between saves up nothing for them.
 """
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from graders import processes
 from graders.errors import SubmissionFailed
 from transcripts.words import GradeResult
 
-MOST_CORES = 1.2
+MOST_CORES, MOST_COUNTED_CORES = 1.2, 1.05
 """CPU time over wall time of a worker with one core: 1, and what rounding and the switch of clocks
-add. Beside it a slack, because ended threads and children are counted in ticks of 10 ms."""
+add; less where a group counts to the microsecond."""
 SLACK_S, SLACK_OF_A_PROCESS_S = 0.05, 0.02
+"""Beside it; the second where ended threads and children are counted in ticks of 10 ms."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +46,25 @@ class Window:
 class Holding:
     """The processes below ``root``, those of our own (``launchers``) excepted."""
 
-    def __init__(self, root: int, launchers: Collection[int], *, one_core: bool) -> None:
-        """``one_core``: no more than one is to be spent, however many it makes itself run on."""
+    def __init__(
+        self,
+        root: int,
+        launchers: Collection[int],
+        *,
+        one_core: bool,
+        counted_s: Callable[[], float] | None = None,
+    ) -> None:
+        """``one_core``: no more than one is to be spent, however many it makes itself run on.
+
+        ``counted_s`` gives the CPU time of all, those included that no process accounts for.
+        """
         self._root, self._launchers, self._one_core = root, launchers, one_core
+        self._counted_s = counted_s
+        self._most_cores = MOST_CORES if counted_s is None else MOST_COUNTED_CORES
         self._held: processes.Held | None = None
         self._before: processes.Spent | None = None
         self._let_go_ns: int | None = None
-        self._total, self._taken = Window(), Window()
+        self._total, self._calls, self._taken = Window(), Window(), Window()
 
     def stop(self) -> int:
         """Stop all; the `perf_counter_ns` when they were. Raises SubmissionFailed, `tampered`."""
@@ -82,11 +96,20 @@ class Holding:
         taken, self._taken = self._taken, Window()
         return taken
 
+    def take_call(self) -> Window:
+        """The same of a timed call. Raises SubmissionFailed, `tampered`."""
+        window = self.take()
+        self._calls += window
+        self._refuse(self._calls)
+        return window
+
     def _members(self) -> list[int]:
         return [pid for pid in processes.below(self._root) if pid not in self._launchers]
 
     def _bill(self, held: processes.Held) -> None:
         now = processes.spent([*held.pids, *self._launchers])
+        if self._counted_s is not None:
+            now = processes.Spent(self._counted_s(), now.waited_s)
         before, self._before = self._before, now
         if before is None or self._let_go_ns is None:
             return
@@ -97,10 +120,14 @@ class Holding:
         )
         self._let_go_ns = None
         self._total, self._taken = self._total + window, self._taken + window
-        slack = SLACK_S + SLACK_OF_A_PROCESS_S * len(held.pids)
-        if self._one_core and self._total.cpu_s > MOST_CORES * self._total.wall_s + slack:
+        self._refuse(self._total)
+
+    def _refuse(self, spent: Window) -> None:
+        held = 1 if self._held is None else len(self._held.pids)
+        slack = SLACK_S + (SLACK_OF_A_PROCESS_S * held if self._counted_s is None else 0.0)
+        if self._one_core and spent.cpu_s > self._most_cores * spent.wall_s + slack:
             raise SubmissionFailed(
                 GradeResult.TAMPERED,
-                f"it spent {self._total.cpu_s:.2f} s of CPU time in {self._total.wall_s:.2f} s; "
+                f"it spent {spent.cpu_s:.2f} s of CPU time in {spent.wall_s:.2f} s; "
                 "it was given one core",
             )

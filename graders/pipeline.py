@@ -11,7 +11,9 @@ a failure decides the grade's word, and later phases run as far as they still te
 - our own failures: ``void``.
 
 An isolated grade measures under the machine-wide lease ``host-cpu`` (on a GPU: its UUID). What it
-does before on a GPU, other grades may do beside it: they share that lease until they measure.
+does before on a GPU, other grades may do beside it: they share that lease until they measure. A
+neighbour can take all device memory, or all time; so what may have failed for want of either is
+tried again alone, and only that counts.
 """
 
 import secrets
@@ -52,6 +54,9 @@ _ENDS_IT = frozenset(
 )
 """Words of correctness after which probes and other measurements would only fail again."""
 
+_OF_NEIGHBOURS = frozenset({GradeResult.TIMEOUT, GradeResult.MEMORY, GradeResult.CRASH})
+"""Words that another submission on the same GPU can cause; without memory, libraries raise any."""
+
 
 class RefereeGrader:
     """The grader of CPU and CUDA tasks; see `graders.base.Grader`."""
@@ -69,6 +74,9 @@ class RefereeGrader:
         try:
             request = replace(request, device=machine.resolved(request.device))
             _measure(request, seed, found, prepared)
+            if may_be_anothers(request, found):
+                found = Gathered()
+                _measure(request, seed, found, prepared, shared=False)
         except SubmissionFailed as failure:
             found.fail(failure.result, str(failure))
         except (GraderVoid, SandboxError, TaskError) as error:
@@ -92,13 +100,20 @@ class RefereeGrader:
         return public.report(request, public.bench)
 
 
-def _measure(request: GradeRequest, seed: str, found: Gathered, prepared: Prepared | None) -> None:
+def _measure(
+    request: GradeRequest,
+    seed: str,
+    found: Gathered,
+    prepared: Prepared | None,
+    *,
+    shared: bool = True,
+) -> None:
     task = request.task
     rubric = load_rubric(task) if (task.folder / "sealed" / "rubric.toml").is_file() else None
     try:
         if prepared is not None:
             prepared.check()
-        with _beside_others(request) as alone, candidate_of(request) as candidate:
+        with on_device(request, shared=shared) as alone, candidate_of(request) as candidate:
             found.language = examine(candidate)
             with found.phase("build"):
                 candidate.build()
@@ -123,13 +138,23 @@ def _measure(request: GradeRequest, seed: str, found: Gathered, prepared: Prepar
         _fill_items(rubric, found)
 
 
+def _shares(request: GradeRequest) -> bool:
+    """Whether others may check on the same device meanwhile."""
+    return request.mode == "isolated" and request.device != "cpu"
+
+
+def may_be_anothers(request: GradeRequest, found: Gathered) -> bool:
+    """Whether a grade failed beside others in a way that they can cause."""
+    return _shares(request) and found.lease is None and found.result in _OF_NEIGHBOURS
+
+
 @contextmanager
-def _beside_others(request: GradeRequest) -> Iterator[Callable[[], None]]:
-    """Share an isolated grade's GPU with others that do not measure; the call ends that."""
-    with ExitStack() as sharing:
-        if request.mode == "isolated" and request.device != "cpu":
-            sharing.enter_context(lease(turn_name(request.device), shared=True))
-        yield sharing.close
+def on_device(request: GradeRequest, *, shared: bool) -> Iterator[Callable[[], None]]:
+    """Have an isolated grade's GPU, maybe with others that do not measure; the call ends it."""
+    with ExitStack() as having:
+        if _shares(request):
+            having.enter_context(lease(turn_name(request.device), shared=shared))
+        yield having.close
 
 
 def _probes(candidate: Candidate, seed: str, found: Gathered) -> None:
@@ -145,7 +170,8 @@ def _probes(candidate: Candidate, seed: str, found: Gathered) -> None:
 def _language(candidate: Candidate, request: GradeRequest, seed: str, found: Gathered) -> None:
     """By what ran on the GPU, where right work ran on one.
 
-    Raises SubmissionFailed: `language`, or `forbidden` for more launches than the task allows.
+    Raises SubmissionFailed: `language`, or `forbidden` for more launches than the task allows;
+    GraderVoid where nobody's launches can be counted on this machine.
     """
     if found.result is GradeResult.PASS:
         told = survey(candidate, seed, request.tier, found.language or "")
@@ -153,6 +179,8 @@ def _language(candidate: Candidate, request: GradeRequest, seed: str, found: Gat
         found.ledgers += told.ledgers
         found.checks += told.checks
         for check in told.checks:
+            if check.check == LAUNCHES and check.passed is None:
+                raise GraderVoid(f"launches cannot be counted on this machine: {check.detail}")
             if check.check == LAUNCHES and check.passed is False:
                 most = candidate.task.most_launches
                 why = f"the task allows {most} launch(es) a call: {check.detail}"

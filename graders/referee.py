@@ -215,7 +215,8 @@ class WorkerSession:
         busy_s = processes.core_busy_s(self._core)
         answer = self.go(fresh, s)
         self.hold()
-        window = self._holding.take()
+        with self._one_core():
+            window = self._holding.take_call()
         others_s = processes.core_busy_s(self._core) - busy_s - window.cpu_s
         return replace(answer, lost_s=window.lost_s, others_s=others_s if self._core >= 0 else 0.0)
 
@@ -224,8 +225,14 @@ class WorkerSession:
 
         Raises SubmissionFailed when one escapes, or when they spent more than the core they have.
         """
-        try:
+        with self._one_core():
             return self._holding.stop()
+
+    @contextmanager
+    def _one_core(self) -> Iterator[None]:
+        """A worker that has escaped its stops or its core gives no more figures."""
+        try:
+            yield
         except SubmissionFailed:
             self.give_up()
             raise
@@ -255,7 +262,10 @@ class WorkerSession:
         line = processes.below(self._root)
         processes.pin(line, self.given_cores)
         self._launchers = frozenset(line[:-1])
-        self._holding = Holding(self._root, self._launchers, one_core=self._core >= 0)
+        counted_s = self._running.group.cpu_s if self._running.group is not None else None
+        self._holding = Holding(
+            self._root, self._launchers, one_core=self._core >= 0, counted_s=counted_s
+        )
         return line[-1]
 
     def ask(self, frame: dict[str, Any], s: float, fds: tuple[int, ...] = ()) -> dict[str, Any]:

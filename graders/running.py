@@ -75,8 +75,8 @@ class Running:
         return SubmissionFailed(failures.BROKEN["closed"], how)
 
     def held_bytes(self) -> int:
-        """Memory that all its processes hold together; 0 in a group, whose cap counts it."""
-        if self.group is not None:
+        """Memory that all its processes hold together; 0 in a group whose cap counts it."""
+        if self.group is not None and self.group.is_capped:
             return 0
         pids = processes.below(self.popen.pid)
         return processes.shared_bytes(pids) + sum(map(processes.resident_bytes, pids))

@@ -2,7 +2,8 @@
 
 Tests are the submission's code, run in a jail of their own; that they pass or fail is all that
 is taken from them. A test that passes whatever the entry returns earns only the first point; one
-that looks at the text of the file instead of its results earns none.
+that looks at the file or at the entry instead of its results earns none: it must stay green where a
+comment was added, and where the entry is wrapped as for a change that is then not made.
 """
 
 import secrets
@@ -20,6 +21,18 @@ from tasks.spec import RubricItem
 from transcripts.records import ItemMeasurement
 
 AT_ONCE = 2
+_WRAPPER = """
+
+def _changed(original, change, number):
+    import functools
+
+    @functools.wraps(original)
+    def changed(*args, **kwargs):
+        result = original(*args, **kwargs)
+        return change(result) if number % 2 else result
+
+    return changed
+"""
 
 
 def measure(item: RubricItem, candidate: Candidate) -> ItemMeasurement:
@@ -30,17 +43,20 @@ def measure(item: RubricItem, candidate: Candidate) -> ItemMeasurement:
         return ItemMeasurement(
             item=item.id, measurable=True, total=1, detail="no test file was handed in"
         )
-    changes = [code for mutation in params["mutations"] if (code := _change(candidate, mutation))]
+    mutations = params["mutations"]
+    changes = [code for mutation in mutations if (code := _change(candidate, mutation))]
+    wrapped = {m["entry"]: code for m in mutations if (code := _change(candidate, m, made=False))}
+    codes = ["", _same_results(), *wrapped.values(), *changes]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        codes = ["", _same_results(), *changes]
-        plain, same, *runs = pool.map(lambda c: _failing(candidate, files, params, c), codes)
+        plain, *runs = pool.map(lambda c: _failing(candidate, files, params, c), codes)
+    same = next(filter(None, runs[: 1 + len(wrapped)]), "")
     green = not plain and not same
-    caught = sum(bool(failed) for failed in runs) if green else 0
+    caught = sum(map(bool, runs[1 + len(wrapped) :])) if green else 0
     told = f"{len(files)} test files; "
     if green:
         told += f"{caught} of {len(changes)} changed results noticed"
     else:
-        told += plain or f"they fail when a comment is added: {same}"
+        told += plain or f"they fail when no result is changed: {same}"
     return ItemMeasurement(
         item=item.id,
         measurable=True,
@@ -62,18 +78,18 @@ def _test_files(candidate: Candidate, patterns: list[str]) -> list[str]:
     return sorted(relative - {candidate.entry.file})
 
 
-def _change(candidate: Candidate, mutation: dict[str, str]) -> str:
-    """Code that wraps an entry at the end of its file; empty when the file does not define it."""
+def _change(candidate: Candidate, mutation: dict[str, str], *, made: bool = True) -> str:
+    """Code that wraps an entry at the end of its file; empty when the file does not define it.
+
+    Whether the change is ``made`` shows in one number only, which is another each time.
+    """
     head, _, method = mutation["entry"].partition(".")
     spelled = candidate.entry.names.get(head, head)
     target = f"{spelled}.{method}" if method else spelled
     if not Offers().has(candidate.place.submission / candidate.entry.file, target):
         return ""
-    return (
-        "\n\ndef _changed(original, change):\n"
-        "    return lambda *args, **kwargs: change(original(*args, **kwargs))\n\n"
-        f"\n{target} = _changed({target}, {mutation['change']})\n"
-    )
+    number = 2 * secrets.randbelow(1 << 60) + made
+    return _WRAPPER + f"\n\n{target} = _changed({target}, {mutation['change']}, {number})\n"
 
 
 def _append(submission: Path, file: str, text: str) -> None:

@@ -55,12 +55,15 @@ def limits(memory_bytes: int, device: str) -> Limits:
 
 
 def group(each: Limits, device: str) -> Cgroup | None:
-    """A fresh cgroup with the caps of a worker as a whole; None where we may not make one."""
+    """A fresh cgroup with the caps of a worker as a whole; one that only counts, or None, where we
+    may not make one."""
     more = 0 if device == "cpu" else CUDA_BYTES
     whole = replace(each, memory_bytes=each.memory_bytes + more, cpus=len(OUR_CORES) + 1)
-    made = cgroup.make(f"worker-{secrets.token_hex(8)}", whole)
-    if made is not None:
-        made.die_as_one()
+    name = f"worker-{secrets.token_hex(8)}"
+    made = cgroup.make(name, whole)
+    if made is None:
+        return cgroup.make_counting(name)
+    made.die_as_one()
     return made
 
 

@@ -6,19 +6,23 @@
 - *timed*: another worker, after as many calls of the shape as timing warms up with, and a random
   number more; its ledgers decide the language.
 
-No grade fails because there is no ledger: where the profiler is refused, or breaks what it
-profiles, the source decides as on a CPU, and a check that was not run says why.
+No language is refused because there is no ledger: where the profiler is refused, or breaks what it
+profiles, the source decides as on a CPU, and a check says why. It was not run where a worker of our
+own gets no ledger either. Where ours gets one it has failed, and a task that counts launches takes
+them for too many: who breaks the count does not pass for want of one.
 """
 
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from graders.buffers import CallMemory
 from graders.candidate import Arrays, Candidate, Draw, number
 from graders.decoys import CHECK, MECHANISM, noop_kernels
-from graders.errors import SubmissionFailed
+from graders.errors import GraderVoid, SubmissionFailed
 from graders.kernel_names import AUTHORED
 from graders.ledger import (
+    LAUNCHES,
     WARM,
     NoLedger,
     agreement,
@@ -29,9 +33,10 @@ from graders.ledger import (
     shares,
     take,
 )
+from graders.pacing.own_worker import LIMIT_S, own_session
 from graders.roofline import work
 from tasks.loader import load_cases
-from tasks.spec import Shape
+from tasks.spec import Shape, Task
 from transcripts.records import CheckResult, Ledger
 from transcripts.words import GradeResult
 
@@ -64,14 +69,36 @@ def survey(candidate: Candidate, seed: str, tier: str, spoken: str) -> Survey:
         found.ledgers += _first_calls(candidate, seed, shapes)
         found.ledgers += _later_calls(candidate, seed, shapes)
     except NoLedger as error:
-        found.checks.append(_none(str(error)))
-        return found
+        return unseen(candidate.task, found, str(error), is_profiled_here(candidate))
     except SubmissionFailed as failure:
         if failure.result is GradeResult.TAMPERED:
             raise
-        found.checks.append(_none(f"the profiled calls failed: {failure}"))
-        return found
+        why = f"the profiled calls failed: {failure}"
+        return unseen(candidate.task, found, why, is_profiled_here(candidate))
     return conclude(candidate, seed, shapes, found)
+
+
+def unseen(task: Task, found: Survey, why: str, ours: bool) -> Survey:
+    """A survey without ledgers; ``ours``: a worker of our own gets one on this machine."""
+    told = f"{why} (a worker of our own can be profiled here)" if ours else why
+    missing = _none(told).model_copy(update={"passed": False if ours else None})
+    found.checks.append(missing)
+    if task.most_launches is not None:
+        found.checks.append(missing.model_copy(update={"check": LAUNCHES, "mechanism": None}))
+    return found
+
+
+def is_profiled_here(candidate: Candidate) -> bool:
+    """Whether a worker of our own gets a ledger on this device. Raises GraderVoid."""
+    params = {"device": "cuda", "outputs": [], "spin": 1, "wait": 0}
+    memory = CallMemory({}, 1 << 12)
+    with own_session(candidate) as session:
+        try:
+            frame = {"calls": [[]], "warm": 1, "repeat": 1}
+            answer = session.profile(memory, params, frame, LIMIT_S)
+        except SubmissionFailed as error:
+            raise GraderVoid(f"our own worker failed: {error}") from error
+    return not answer.get("refused")
 
 
 def conclude(candidate: Candidate, seed: str, shapes: list[Shape], found: Survey) -> Survey:

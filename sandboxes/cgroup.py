@@ -1,10 +1,12 @@
 """Limits of a whole sandbox by cgroup v2, where we may make groups; elsewhere rlimits must do.
 
-A group needs the memory and pids controllers of its parent. Ours go below the cgroup that we are
-in where that hands out controllers, else below the root of the hierarchy.
+A group with limits needs the memory and pids controllers of its parent. Ours go below the cgroup
+that we are in where that hands out controllers, else below the root of the hierarchy. A group that
+only counts needs no controller: the kernel keeps the CPU time of each.
 """
 
 import contextlib
+import os
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -25,11 +27,23 @@ class Cgroup:
     """One sandbox's group."""
 
     path: Path
+    is_capped: bool = True  # False: it only counts
 
     @property
     def procs(self) -> Path:
         """The file in which a process writes itself to join."""
         return self.path / "cgroup.procs"
+
+    def cpu_s(self) -> float:
+        """CPU time of all that was ever in it, in seconds (`usage_usec` of cpu.stat).
+
+        It holds what no `/proc/PID/stat` does: children of a parent that ignores SIGCHLD.
+        """
+        with contextlib.suppress(OSError):
+            for line in (self.path / "cpu.stat").read_text().splitlines():
+                if line.startswith("usage_usec "):
+                    return int(line.split()[1]) / 1e6
+        return 0.0
 
     def oom_kills(self) -> int:
         """Processes that the kernel has killed for the group's memory (memory.events)."""
@@ -59,7 +73,7 @@ class Cgroup:
 def make(name: str, limits: Limits) -> Cgroup | None:
     """A group with these limits, or None where this machine does not let us."""
     for parent in _parents():
-        path = parent / (_PREFIX + re.sub(r"[^\w.-]", "_", name)[:100])
+        path = parent / _folder_of(name)
         try:
             path.mkdir(exist_ok=True)
         except OSError:
@@ -78,10 +92,28 @@ def make(name: str, limits: Limits) -> Cgroup | None:
     return None
 
 
+def make_counting(name: str) -> Cgroup | None:
+    """A group that only counts, or None where this machine does not let us."""
+    for parent in _candidates():
+        path = parent / _folder_of(name)
+        with contextlib.suppress(OSError):
+            if not os.access(parent / "cgroup.procs", os.W_OK):
+                continue  # nobody of ours could join
+            path.mkdir(exist_ok=True)
+            if (path / "cgroup.type").read_text().strip() == "domain":
+                return Cgroup(path, is_capped=False)
+            path.rmdir()
+    return None
+
+
+def _folder_of(name: str) -> str:
+    return _PREFIX + re.sub(r"[^\w.-]", "_", name)[:100]
+
+
 def reap() -> Sequence[str]:
     """Remove groups without processes; a live sandbox's group always has its supervisor."""
     removed = []
-    for parent in _parents():
+    for parent in _candidates():
         for path in parent.glob(_PREFIX + "*"):
             with contextlib.suppress(OSError):
                 if time.time() - path.stat().st_ctime > _FRESH_S:
@@ -90,13 +122,15 @@ def reap() -> Sequence[str]:
     return removed
 
 
-def _parents() -> Iterator[Path]:
-    """Where groups could go: our own cgroup, then the root; each with its controllers enabled."""
+def _candidates() -> list[Path]:
+    """Where groups could go: our own cgroup, then the root."""
     root = _mount_point()
-    if root is None:
-        return
-    own = root / _own_path().lstrip("/")
-    for parent in dict.fromkeys((own, root)):
+    return [] if root is None else [*dict.fromkeys((root / _own_path().lstrip("/"), root))]
+
+
+def _parents() -> Iterator[Path]:
+    """Those of them that hand out controllers, which are enabled."""
+    for parent in _candidates():
         with contextlib.suppress(OSError):
             (parent / "cgroup.subtree_control").write_text(_CONTROLLERS)
         with contextlib.suppress(OSError):

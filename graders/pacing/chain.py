@@ -3,12 +3,10 @@
 *Go* names where the call's inputs begin in their pools, and a key. The answer is a digest of all
 outputs with that key, which the worker's digest kernel writes into a page that this side polls: no
 system call, no copy and no switch of the GPU's context lies in between. The clock of a call runs
-from the writing of *go* to the sight of its digest. Afterwards, for calls chosen only then, the
-worker must hand over the outputs (``KEEP``): they must be those of the digest, and be right.
-
-Between calls a worker could work ahead on what lies in the pools. So the time until it is ready for
-the next *go* counts too: whole after a call, beyond an allowance after it was let run on filled
-pools and after it handed outputs over.
+from the writing of *go* until its digest is seen and the worker is ready for the next. Afterwards,
+for calls chosen only then, the worker must hand over the outputs (``KEEP``): they must be those of
+the digest, and be right. Waits for that are clocked too: the pools are there, so time that is no
+call's could be spent on calls to come (``graders.pacing.samples`` charges what is beyond our own).
 """
 
 import math
@@ -31,8 +29,6 @@ from tasks.spec import Shape
 from transcripts.words import GradeResult
 
 START_S = 60.0
-STARTING_NS = 2_000_000  # for stopped processes to run again: what is longer counts
-KEEPING_NS, KEPT_BYTES_A_NS = 500_000, 50  # for two waits for the device, and a copy at 50 GB/s
 FEWEST_SLOTS = 8
 SPREADS = 4.0
 SPINS_A_LOOK = 1 << 13
@@ -67,13 +63,14 @@ class Chain:
 
     elapsed_ns: list[int] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)
+    here_ns: int = 0  # from the worker's release, its pools full, to its readiness
+    keeps_ns: list[int] = field(default_factory=list)  # of handing over, one for each of `kept`
     mapping_ns: int = 0  # from the sending of the descriptors to the first readiness
-    between_ns: int = 0  # that it took between calls, beyond what is allowed
 
     @property
     def mean_ns(self) -> float:
-        """Of all calls: whatever a worker prepares in one of them, or between them, is in it."""
-        return (sum(self.elapsed_ns) + self.between_ns) / len(self.elapsed_ns)
+        """Of all calls: whatever a worker prepares in one of them is in it."""
+        return sum(self.elapsed_ns) / len(self.elapsed_ns)
 
 
 Chooser = Callable[[int], bool]
@@ -145,7 +142,7 @@ class Pacer:
             self._session.talk.begin(frame, (self._page.fd, *pools, self._slots.fd))
             self._await(frame, pacer.READY, 1, START_S)
             chain.mapping_ns = time.perf_counter_ns() - begun
-            self._deliver(frame, chain)
+            chain.here_ns = self._deliver(frame)
             for call in range(calls):
                 self._call(frame, chain, call, keep)
             self._go(pacer.END)
@@ -157,15 +154,15 @@ class Pacer:
             self._page.close()
         return chain
 
-    def _deliver(self, frame: dict[str, Any], chain: Chain) -> None:
-        """Fill the pools while every process of the worker is stopped."""
+    def _deliver(self, frame: dict[str, Any]) -> int:
+        """Fill the pools while every process of the worker is stopped; ns until it is ready."""
         self._session.hold()
         self._pools.deliver(self._memory)
-        started = time.perf_counter_ns()
+        released = time.perf_counter_ns()
         self._session.let_go()
         number = self._go(pacer.HERE)
         self._await(frame, pacer.READY, number + 1, START_S)
-        chain.between_ns += max(time.perf_counter_ns() - started - STARTING_NS, 0)
+        return time.perf_counter_ns() - released
 
     def _call(self, frame: dict[str, Any], chain: Chain, call: int, keep: Chooser) -> None:
         begins, key = self._pools.choose(), (secrets.randbits(64), secrets.randbits(64))
@@ -175,26 +172,22 @@ class Pacer:
         started = time.perf_counter_ns()
         page.words[pacer.GO] = page.number = number
         self._await(frame, pacer.DONE, number, self._limit_s)
-        done = time.perf_counter_ns()
-        chain.elapsed_ns.append(done - started)
-        digest = (page.words[pacer.DONE + 1], page.words[pacer.DONE + 2])
         self._await(frame, pacer.READY, number + 1, self._limit_s)
-        chain.between_ns += time.perf_counter_ns() - done
+        chain.elapsed_ns.append(time.perf_counter_ns() - started)
+        digest = (page.words[pacer.DONE + 1], page.words[pacer.DONE + 2])
         if self._place + size_of(self._outputs) <= self._slots.size and keep(call):
             chain.kept.append(Kept(call, tuple(begins), key, digest, self._place, state))
-            self._keep(frame, chain)
+            chain.keeps_ns.append(self._keep(frame))
 
-    def _keep(self, frame: dict[str, Any], chain: Chain) -> None:
-        """Have the outputs of the last call handed over."""
-        size = size_of(self._outputs)
+    def _keep(self, frame: dict[str, Any]) -> int:
+        """Have the outputs of the last call handed over; ns until it is ready for the next."""
         self._page.write(pacer.KEEP, place=[self._place])
-        started = time.perf_counter_ns()
+        asked = time.perf_counter_ns()
         number = self._go(pacer.KEEP)
         self._await(frame, pacer.DONE, number, self._limit_s)
         self._await(frame, pacer.READY, number + 1, self._limit_s)
-        spent = time.perf_counter_ns() - started
-        chain.between_ns += max(spent - KEEPING_NS - size // KEPT_BYTES_A_NS, 0)
-        self._place += size
+        self._place += size_of(self._outputs)
+        return time.perf_counter_ns() - asked
 
     def _go(self, command: int) -> int:
         page = self._page

@@ -4,8 +4,9 @@ An input of independent elements (every float input, unless the task says that i
 in one long pool of draws, and a call's input begins anywhere in it, on ``ALIGN`` bytes: there are
 far too many windows to work on them ahead, and the pool is as long as all windows of a chain
 together, so that working on all of it costs what the calls cost. Other inputs (integers, whatever
-has a structure) are dealt whole: as many sets as a chain has calls, in a random order, so that what
-is worked out for one set serves no other call. Where sets are drawn on the host there may be fewer.
+has a structure) are dealt whole: a chain has as many sets as calls where they can be drawn in
+time, and none comes again before all have come, so that nothing is gained by keeping what follows
+from one.
 
 A pool is new for each chain, and empty until the worker that has mapped it is stopped.
 """
@@ -72,7 +73,7 @@ class Pools:
     states: States
     pools: tuple[Pool, ...]
     dealt: frozenset[str]
-    _left: list[int] = field(default_factory=list)  # sets that were not dealt yet
+    _deck: list[int] = field(default_factory=list)  # numbers of the sets that are still to come
 
     def choose_state(self) -> int:
         """The state of one call."""
@@ -80,18 +81,20 @@ class Pools:
 
     def choose(self) -> list[int]:
         """Where the inputs of one call begin; whole sets are dealt together."""
-        one = self._deal()
+        one = self._next_set() if self.dealt else 0
         return [
-            pool.places[one if pool.name in self.dealt else secrets.randbelow(len(pool.places))]
+            pool.places[one]
+            if pool.name in self.dealt
+            else pool.places[secrets.randbelow(len(pool.places))]
             for pool in self.pools
         ]
 
-    def _deal(self) -> int:
-        """A set; none comes again before all have come."""
-        if not self._left:
-            sets = [len(pool.places) for pool in self.pools if pool.name in self.dealt] or [1]
-            self._left.extend(secrets.SystemRandom().sample(range(sets[0]), sets[0]))
-        return self._left.pop()
+    def _next_set(self) -> int:
+        """The sets in an order that nobody knows, then in another."""
+        if not self._deck:
+            sets = next(len(pool.places) for pool in self.pools if pool.name in self.dealt)
+            self._deck.extend(secrets.SystemRandom().sample(range(sets), sets))
+        return self._deck.pop()
 
     def inputs(self, begins: Sequence[int]) -> dict[str, Any]:
         """The inputs of one call, from the referee's own memory."""

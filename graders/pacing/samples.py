@@ -11,8 +11,10 @@ outputs of the same size, takes beyond its own events, in the same run.
 - One far below it is refused: the whole certified time is the figure, and a finding is raised.
 
 Chains, not calls, are the unit: what a worker prepares in one call for others is in the mean of its
-chain. The least, not the median of chains, because a machine's noise only ever adds, and a
-prediction that noise has raised would accuse the honest.
+chain. So is what it may have prepared between calls: the time for which the referee waited longer
+than ``WAITS`` times as long as for our own worker, and ``WAIT_NS`` more. The least, not the median
+of chains, because a machine's noise only ever adds, and a prediction that noise has raised would
+accuse the honest.
 """
 
 import statistics
@@ -24,6 +26,7 @@ from graders.timing import median_interval
 from transcripts.records import EventsClaim, ShapeTiming
 
 NEAR, NEAR_MS = 0.10, 0.003
+WAITS, WAIT_NS = 2.0, 20_000
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,13 @@ class Trusted:
     def beside_ms(self) -> float:
         """What a paced call takes beyond what events say: the least of each, noise only adds."""
         return least_ms(self.chains) - min(map(statistics.median, self.events_ms))
+
+    def beyond_ns(self, chain: Chain) -> float:
+        """How much longer the referee waited between the calls of a chain than for ours."""
+        here = statistics.median(own.here_ns for own in self.chains)
+        keep = statistics.median([ns for own in self.chains for ns in own.keeps_ns] or [0])
+        waits = [(chain.here_ns, here), *((ns, keep) for ns in chain.keeps_ns)]
+        return sum(max(waited - WAITS * own - WAIT_NS, 0.0) for waited, own in waits)
 
 
 @dataclass
@@ -55,7 +65,19 @@ class PacedSamples:
     @property
     def certified_ms(self) -> float:
         """Least chain mean."""
-        return least_ms(self.chains)
+        return min(self._means_ms)
+
+    @property
+    def _means_ms(self) -> list[float]:
+        """Of each chain, with what is charged for waits once our own worker's are known."""
+        charged = [
+            min((own.beyond_ns(chain) for own in self.trusted), default=0.0)
+            for chain in self.chains
+        ]
+        return [
+            (chain.mean_ns + more / len(chain.elapsed_ns)) / 1e6
+            for chain, more in zip(self.chains, charged, strict=True)
+        ]
 
     @property
     def beside_ms(self) -> float:
@@ -106,7 +128,7 @@ class PacedSamples:
         if claim is not None and claim.accepted and claim.median_ms >= claim.predicted_ms:
             interval = claim.median_ms, claim.ci_low_ms, claim.ci_high_ms
             return self._record("cuda_events", interval, min(self.events_ms), claim.calls)
-        means = [chain.mean_ns / 1e6 for chain in self.chains]
+        means = self._means_ms
         calls = [ns / 1e6 for chain in self.chains for ns in chain.elapsed_ns]
         less = self.beside_ms if claim is not None and claim.accepted else 0.0
         interval = min(means) - less, min(means) - less, max(means) - less

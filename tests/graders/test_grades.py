@@ -3,20 +3,25 @@
 import os
 import shutil
 import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
 
-from graders import machine, performance
+from graders import machine, performance, pipeline
 from graders.base import GradeRequest
 from graders.errors import GraderVoid
 from graders.pipeline import RefereeGrader
+from graders.recording import Gathered
 from graders.scoring import score
 from graders.timing import HOST_LEASE
 from sandboxes.errors import LeaseBusy
 from sandboxes.lease import lease
 from tasks.loader import load_rubric, read_task
+from transcripts.records import Lease
+from transcripts.words import GradeResult
 
 
 def request(task, kind, **options):
@@ -276,3 +281,37 @@ def test_a_grade_holds_the_baseline_of_the_same_run_and_a_score_the_speed_up(tas
     scored = score(task, None, oracle.model_copy(update={"timings": tuple(twice)}))
     assert scored.speedup == pytest.approx(2.0)
     assert oracle.phases.keys() >= {"build", "correctness", "probes", "performance"}
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_grade_checks_beside_others_or_alone(task, shared):
+    asked = request(task, "oracle", mode="isolated", device=f"GPU-{uuid.uuid4().hex}")
+    with pipeline.on_device(asked, shared=shared) as measures:
+        with ExitStack() as neighbour:
+            if not shared:
+                neighbour.enter_context(pytest.raises(LeaseBusy))
+            neighbour.enter_context(lease(asked.device, timeout_s=0, shared=True))
+        measures()
+        with lease(asked.device, timeout_s=0):
+            pass  # the turn of its own for measuring can be had
+
+
+@pytest.mark.parametrize(
+    ("word", "mode", "device", "measured", "again"),
+    [
+        ("memory", "isolated", "GPU-x", False, True),
+        ("timeout", "isolated", "GPU-x", False, True),
+        ("wrong", "isolated", "GPU-x", False, False),
+        ("memory", "isolated", "GPU-x", True, False),
+        ("memory", "in_run", "GPU-x", False, False),
+        ("memory", "isolated", "cpu", False, False),
+    ],
+)
+def test_what_a_neighbour_may_have_caused_is_tried_again_alone(
+    task, word, mode, device, measured, again
+):
+    found = Gathered()
+    found.fail(GradeResult(word), "why")
+    found.lease = Lease(name=device, waited_s=0, held_s=1) if measured else None
+    asked = request(task, "oracle", mode=mode, device=device)
+    assert pipeline.may_be_anothers(asked, found) is again

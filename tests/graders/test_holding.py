@@ -1,15 +1,20 @@
 """Stopping a worker: the set is closed, and what was spent in between is known."""
 
+import itertools
 import os
 import signal
 import subprocess
 import sys
+import threading
+import uuid
 
 import pytest
 
 from graders import processes
+from graders.errors import SubmissionFailed
 from graders.holding import Holding
 from graders.running import Place, Running
+from sandboxes import cgroup
 from sandboxes.cgroup import Cgroup
 
 FORKS = """
@@ -78,6 +83,60 @@ def test_what_is_spent_between_two_stops_is_counted(start):
     assert 0.1 <= window.cpu_s <= window.wall_s + 0.02
     assert 0 <= window.lost_s <= window.wall_s - window.cpu_s + 1e-9
     assert holding.take().cpu_s == 0
+
+
+UNAWAITED = """
+import os, signal, sys, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+open(sys.argv[1], "w").write(str(os.getpid()))
+print("on", flush=True)
+for _ in range(4):
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        while time.process_time() < 0.1: pass
+        os._exit(0)
+    os.close(writing)
+    os.read(reading, 1)
+print("done", flush=True)
+time.sleep(600)
+"""
+
+
+def test_children_that_nobody_awaits_are_counted():
+    group = cgroup.make_counting(f"test-{uuid.uuid4().hex}")
+    if group is None:
+        pytest.skip("no cgroup v2 that we may write here")
+    command = [sys.executable, "-c", UNAWAITED, str(group.procs)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as popen:
+        try:
+            assert popen.stdout is not None and popen.stdout.readline() == b"on\n"
+            holding = Holding(popen.pid, (), one_core=False, counted_s=group.cpu_s)
+            holding.stop()
+            holding.take()
+            holding.let_go()
+            assert popen.stdout.readline() == b"done\n"
+            by_its_word = processes.spent([popen.pid])
+            holding.stop()
+            assert by_its_word.cpu_s < 0.3 < holding.take().cpu_s
+        finally:
+            group.remove()
+    assert not group.path.exists()
+
+
+def test_sleep_between_timed_calls_saves_up_no_cpu_time_for_them(start):
+    figures = (step // 2 / 10 for step in itertools.count(1))  # it grows at every second stop
+    holding = Holding(start(QUIET), (), one_core=True, counted_s=lambda: next(figures))
+    holding.stop()
+    with pytest.raises(SubmissionFailed, match="given one core") as failure:
+        for _ in range(20):
+            holding.let_go()  # a call that spends 0.1 s in less
+            holding.stop()
+            holding.take_call()
+            holding.let_go()  # sleep that spends nothing
+            threading.Event().wait(0.15)
+            holding.stop()
+            holding.take()
+    assert failure.value.result == "tampered"
 
 
 def test_memfds_count_once_however_many_processes_hold_them(start):

@@ -95,12 +95,20 @@ WEAK_TEST = "import numpy as np\nfrom row_sum import row_sum\nrow_sum(np.ones((3
 TEXT_TEST = f"import sys\nsys.exit(len(open('row_sum.py').read()) != {len(HONEST)})\n"
 
 
+NAME_TEST = "import sys, row_sum\nsys.exit(row_sum.row_sum.__name__ != 'row_sum')\n"
+FORM_TEST = "import sys, row_sum\nsys.exit(hasattr(row_sum.row_sum, '__wrapped__'))\n"
+TREE_TEST = "import ast, sys\nsys.exit(len(ast.parse(open('row_sum.py').read()).body) > 2)\n"
+
+
 @pytest.mark.parametrize(
     ("test", "passed", "total"),
     [
         (GOOD_TEST, 3, 3),
         (WEAK_TEST, 1, 3),
         (TEXT_TEST, 0, 3),
+        (NAME_TEST, 1, 3),
+        (FORM_TEST, 0, 3),
+        (TREE_TEST, 0, 3),
         ("import sys\nsys.exit(1)\n", 0, 3),
         ("while True: pass\n", 0, 3),
         (None, 0, 1),

@@ -17,6 +17,7 @@ from graders.decoys import noop_kernels
 from graders.errors import SubmissionFailed
 from graders.kernel_names import Authored
 from graders.ledger import (
+    LAUNCHES,
     NoLedger,
     ProfiledLine,
     agreement,
@@ -26,7 +27,7 @@ from graders.ledger import (
     ledger_of,
     take,
 )
-from graders.survey import Survey, conclude, survey
+from graders.survey import Survey, conclude, is_profiled_here, survey, unseen
 from graders.worker import cuda_text, noops, profiling
 from tasks.spec import Task
 from transcripts.records import KernelLine, Ledger
@@ -278,6 +279,23 @@ def test_weights_travel_with_the_profile_and_leave_the_session_whole(
         session.setup(draw.params, 5)
         answer = session.call(draw.calls[0], 1 << 12, 5)
         assert answer.outputs["y"].shape == (3,)
+
+
+@pytest.mark.parametrize(("ours", "passed"), [(True, False), (False, None)])
+def test_who_breaks_the_count_of_launches_does_not_pass_for_want_of_one(
+    task: Task, ours: bool, passed: bool | None
+) -> None:
+    why = "the profiled calls failed: it looked for a profiler"
+    (told,) = unseen(task, Survey("triton"), why, ours).checks
+    assert (told.check, told.passed) == ("kernels by phase", passed) and why in told.detail
+    counted = task.model_copy(update={"most_launches": 1})
+    checks = unseen(counted, Survey("triton"), why, ours).checks
+    assert [(c.check, c.passed) for c in checks[1:]] == [(LAUNCHES, passed)]
+
+
+def test_whether_our_own_worker_can_be_profiled_is_tried(task: Task, submit: Submit) -> None:
+    with candidate(task, submit({"row_sum.py": NUMPY})) as one:
+        assert is_profiled_here(one) is False  # there is no GPU
 
 
 def test_on_a_cpu_nothing_is_surveyed(task: Task, submit: Submit) -> None:

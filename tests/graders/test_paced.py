@@ -14,8 +14,8 @@ from graders.candidate import Candidate, candidate_of
 from graders.errors import SubmissionFailed
 from graders.pacing.chain import FEWEST_SLOTS, Chain, keeping
 from graders.pacing.events import believable
-from graders.pacing.memory import HostMemory
-from graders.pacing.pools import Pool, Pools
+from graders.pacing.memory import memory_of
+from graders.pacing.pools import pools_of
 from graders.pacing.samples import NEAR, PacedSamples, Trusted
 from graders.pacing.timer import time_paced
 from tasks.loader import read_task
@@ -85,14 +85,12 @@ def test_honest_submissions_are_timed(name: str, submitted) -> None:
     assert samples.certified_ms > 0
 
 
-def test_work_between_calls_counts(submitted) -> None:
+def test_work_before_the_first_go_is_in_the_figure(submitted) -> None:
     with submitted(forger("worked_between")) as candidate:
         (samples,) = time_paced(candidate, [SMALL], "quick")
-    for (
-        chain
-    ) in samples.chains:  # the forger takes a tenth of a second, all but 2 ms of which count
-        assert chain.between_ns > 50_000_000
-        assert chain.mean_ns > (sum(chain.elapsed_ns) + 50_000_000) / len(chain.elapsed_ns)
+    calls = len(samples.chains[0].elapsed_ns)
+    assert min(chain.here_ns for chain in samples.chains) > 100_000_000  # as the forger says
+    assert samples.certified_ms * calls > 50
 
 
 @pytest.mark.parametrize("most", [FEWEST_SLOTS, 16, 40, 399])
@@ -115,16 +113,14 @@ def test_all_calls_are_kept_where_there_is_room() -> None:
     assert keeping(16, 1.0, 16) == (1.0, 16)
 
 
-def test_a_dealt_set_comes_once_in_a_chain() -> None:
-    memory = HostMemory()
-    block = memory.allocate(4096)
-    whole, windows = (
-        Pool(name, "int64", (1,), block, block.array("int64"), range(12)) for name in "ab"
-    )
-    pools = Pools([{}], (whole, windows), frozenset("a"))
-    dealt = [pools.choose()[0] for _ in range(24)]
-    block.release()
-    assert sorted(dealt[:12]) == sorted(dealt[12:]) == [*range(12)]
+def test_no_set_that_is_dealt_whole_comes_again_before_all_have_come(submitted) -> None:
+    with submitted(HERE / "honest_gpu" / "atomics.py") as candidate:
+        dealt = TASK.interface.model_copy(update={"dealt_inputs": ("x",)})
+        asked = dataclasses.replace(candidate, task=TASK.model_copy(update={"interface": dealt}))
+        with pools_of(asked, SMALL, memory_of("cpu"), 4, [{}]) as pools:
+            begins = [pools.choose()[0] for _ in range(12)]
+    assert {len({*begins[n : n + 4]}) for n in (0, 4, 8)} == {4}
+    assert {*begins} == {*pools.pools[0].places}
 
 
 def samples(chains: list[list[int]], events: list[float], own: list[int]) -> PacedSamples:
@@ -163,6 +159,27 @@ def test_a_claim_far_below_is_refused_and_the_whole_certified_time_stands() -> N
 def test_work_in_one_call_for_others_is_in_the_figure() -> None:
     hoarder = [[1_000_000] + [1_000] * 99] * 3
     assert samples(hoarder, [], [1_000]).certified_ms == pytest.approx(0.01099)
+
+
+def test_waits_between_calls_beyond_those_for_our_own_worker_are_in_the_figure() -> None:
+    own = Chain(elapsed_ns=[1_000], here_ns=50_000, keeps_ns=[40_000])
+    honest = Chain(elapsed_ns=[10_000] * 10, here_ns=90_000, keeps_ns=[50_000, 95_000])
+    ahead = Chain(elapsed_ns=[5_000] * 10, here_ns=1_120_000, keeps_ns=[40_000, 2_100_000])
+    found = PacedSamples("s", [honest], [Trusted((own,), ((0.001,),))])
+    assert found.certified_ms == pytest.approx(0.010)
+    found.chains = [ahead]
+    assert found.certified_ms == pytest.approx(0.005 + (1.0 + 2.0) / 10)
+    assert found.summary().median_ms == found.certified_ms
+
+
+@pytest.mark.parametrize("name", ["worked_in_gaps", "worked_behind_answers"])
+def test_work_between_calls_is_in_the_figure(name: str, submitted) -> None:
+    with submitted(forger(name)) as candidate:
+        (found,) = time_paced(candidate, [SMALL], "quick")
+    for chain in found.chains:  # the forger sleeps 0.2 s where no call is
+        told = max(chain.elapsed_ns) if name == "worked_behind_answers" else chain.keeps_ns[0]
+        assert told > 2e8
+    assert found.certified_ms * len(found.chains[0].elapsed_ns) > 150
 
 
 def test_one_noisy_chain_moves_nothing() -> None:

@@ -17,8 +17,9 @@ from graders.pacing.timer import can_be_paced, time_paced
 from graders.timing import time_shapes
 from sandboxes.scratch import Scratch
 
-_measured: dict[tuple[str, str, str, str], dict[str, float]] = {}
-"""By task, device, isolation and tier: once in a process that grades, as for ceilings."""
+_measured: dict[tuple[str, ...], dict[str, float]] = {}
+"""By task, device, isolation, tier and mode: once in a process that grades, as for ceilings. One
+that was timed beside others, in a session's run, does not stand beside a figure taken alone."""
 
 
 def baseline_ms(request: GradeRequest) -> dict[str, float]:
@@ -26,7 +27,8 @@ def baseline_ms(request: GradeRequest) -> dict[str, float]:
     source = request.task.folder / "public" / "baseline.py"
     if not source.is_file():
         return {}
-    key = (request.task.digest, request.device, request.isolation, request.tier)
+    where = request.task.digest, request.device, request.isolation
+    key = (*where, request.tier, request.mode)
     if key not in _measured:
         _measured[key] = _measure(request, source)
     return _measured[key]
@@ -44,10 +46,9 @@ def _measure(request: GradeRequest, source: Path) -> dict[str, float]:
 
 
 def _timed(request: GradeRequest) -> dict[str, float]:
-    task = request.task
     with candidate_of(request) as candidate:
         if not can_be_paced(candidate):
-            found = time_shapes(candidate, task.shapes, request.tier)
+            found = time_shapes(candidate, candidate.timed_shapes, request.tier)
             return {samples.shape: samples.summary().median_ms for samples in found}
-        paced = time_paced(candidate, task.shapes, request.tier)
+        paced = time_paced(candidate, candidate.timed_shapes, request.tier)
         return {samples.shape: statistics.median(samples.events_ms) for samples in paced}

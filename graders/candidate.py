@@ -53,6 +53,11 @@ class Candidate:
         """On a CPU a task of tensors is tried at its smoke shapes: scored ones take hours there."""
         return self.device == "cpu" and self.task.interface.framework == "torch"
 
+    @property
+    def timed_shapes(self) -> tuple[Shape, ...]:
+        """The shapes that are timed, or whose times are looked at."""
+        return self.task.smoke if self.rehearsed else self.task.shapes
+
     def session(self, core: int = -1) -> WorkerSession:
         """A fresh worker with the submission imported. Raises SubmissionFailed, GraderVoid."""
         self.build()

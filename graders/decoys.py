@@ -8,11 +8,9 @@ Nothing is concluded where the kernel that does most of the work could not be ta
 the changed submission cannot be built: no kernel, no evidence.
 """
 
-import secrets
-import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from graders.buffers import room_for
@@ -20,11 +18,10 @@ from graders.candidate import Candidate, Draw
 from graders.closeness import compare_all
 from graders.errors import SubmissionFailed, readable
 from graders.kernel_names import unqualified
-from graders.launch import World
+from graders.launch import changed_world
 from graders.ledger import MAX_CALLS, main_kernel
 from graders.referee import WorkerSession
 from graders.worker.cuda_text import emptied
-from sandboxes.scratch import Scratch
 from tasks.spec import Shape
 from transcripts.records import CheckResult, Ledger
 
@@ -43,7 +40,7 @@ def noop_kernels(candidate: Candidate, seed: str, ledger: Ledger, shape: Shape) 
     if main is None:
         return _result(None, "authored kernels do not do most of the work")
     draw = candidate.draw(shape, f"{seed}/noop")
-    with _emptied_world(candidate.place) as place:
+    with changed_world(candidate.place, _empty_kernels) as place:
         try:
             session = _disarmed(replace(candidate, place=place))
         except SubmissionFailed as failure:
@@ -107,22 +104,14 @@ def _taken(session: WorkerSession) -> Mapping[str, int]:
     return {unqualified(name): min(abs(n), 1 << 31) for name, n in counts.items()}
 
 
-@contextmanager
-def _emptied_world(place: World) -> Iterator[World]:
-    """The same world with the kernels of its CUDA files emptied, and another mark."""
-    with Scratch("grading") as scratch:
-        root = scratch.path
-        root.chmod(0o755)
-        shutil.copytree(place.worker, root / "worker")
-        shutil.copytree(place.submission, root / "submission")
-        for path in (root / "submission").rglob("*"):
-            if path.suffix in _EMPTIED and path.is_file():
-                text, names = emptied(path.read_bytes().decode("utf-8", "surrogateescape"))
-                if names:
-                    path.chmod(0o644)
-                    path.write_bytes(text.encode("utf-8", "surrogateescape"))
-        worker, submission = root / "worker", root / "submission"
-        yield replace(place, worker=worker, submission=submission, mark=secrets.token_hex(16))
+def _empty_kernels(submission: Path) -> None:
+    """Take the bodies of the kernels out of its CUDA files."""
+    for path in submission.rglob("*"):
+        if path.suffix in _EMPTIED and path.is_file():
+            text, names = emptied(path.read_bytes().decode("utf-8", "surrogateescape"))
+            if names:
+                path.chmod(0o644)
+                path.write_bytes(text.encode("utf-8", "surrogateescape"))
 
 
 def _result(

@@ -1,8 +1,9 @@
 """Grading processes of this machine that have a GPU open: none takes another for a stranger.
 
 One that waits for its turn keeps its context, which takes memory and no time. Each holds a record
-lock on the byte of one file that its process number names; the kernel gives it back when the
-process dies, and tells whoever asks which processes hold one, counted as he counts them.
+lock on a byte of one file, by its process number where nobody else has it; the kernel gives it back
+when the process dies, and tells whoever asks which processes hold one, counted as he counts them.
+One in another pid namespace cannot be named to him, and stays a stranger.
 """
 
 import fcntl
@@ -19,7 +20,12 @@ _MOST = 1 << 22  # PID_MAX_LIMIT of 64-bit Linux
 
 def join(uuid: str) -> None:
     """Say, for as long as this process lives, that its use of this GPU is a grader's."""
-    fcntl.lockf(_file(uuid), fcntl.LOCK_EX, 1, os.getpid())
+    for place in range(os.getpid(), _MOST):  # another namespace may have a process of our number
+        try:
+            fcntl.lockf(_file(uuid), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
+        except (BlockingIOError, PermissionError):  # EAGAIN or EACCES: it is held
+            continue
+        return
 
 
 def fellows(uuid: str) -> frozenset[int]:
@@ -32,7 +38,7 @@ def fellows(uuid: str) -> frozenset[int]:
             begin, pid = lock
             found.add(pid)
             left += [(start, begin), (begin + 1, end)]
-    return frozenset(found)
+    return frozenset(found - {0})  # the kernel's word for one that it cannot name here
 
 
 def _lock_in(uuid: str, start: int, end: int) -> tuple[int, int] | None:

@@ -59,6 +59,7 @@ def from_timings(
     fractions = [
         standing(task, shapes[timing.shape], timing.median_ms, device).score_fraction
         for timing in timings
+        if timing.shape in shapes
     ]
     known = [fraction for fraction in fractions if fraction is not None]
     if not known:

@@ -87,23 +87,19 @@ def world(
 
 
 @contextmanager
-def changed_world(place: World, file: str, appended: str) -> Iterator[World]:
-    """The same world with text at the end of one file of the submission, and another mark."""
+def changed_world(place: World, change: Callable[[Path], None]) -> Iterator[World]:
+    """The same world with another mark, after ``change`` of its copy of the submission.
+
+    Files are read-only until they are made writable.
+    """
     with Scratch("grading") as scratch:
         root = scratch.path
         root.chmod(0o755)
-        shutil.copytree(place.worker, root / "worker")
-        shutil.copytree(place.submission, root / "submission")
-        target = root / "submission" / file
-        target.chmod(0o644)
-        with target.open("a") as text:
-            text.write(appended)
-        yield replace(
-            place,
-            worker=root / "worker",
-            submission=root / "submission",
-            mark=secrets.token_hex(16),
-        )
+        worker, submission = root / "worker", root / "submission"
+        shutil.copytree(place.worker, worker)
+        shutil.copytree(place.submission, submission)
+        change(submission)
+        yield replace(place, worker=worker, submission=submission, mark=secrets.token_hex(16))
 
 
 def worker_files() -> list[Path]:

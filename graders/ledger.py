@@ -22,7 +22,7 @@ from pydantic import JsonValue
 from graders.buffers import CallMemory
 from graders.candidate import Candidate, Draw
 from graders.entry import Entry
-from graders.errors import SubmissionFailed, readable
+from graders.errors import GraderVoid, SubmissionFailed, readable
 from graders.kernel_names import AUTHORED, Authored, Kind, authored_of, classify, unqualified
 from graders.referee import WorkerSession
 from graders.sources import closure, native_texts
@@ -233,8 +233,13 @@ def launches(ledgers: Sequence[Ledger], most: int) -> CheckResult:
 
 
 def refuse_launches(checks: Iterable[CheckResult], most: int | None) -> None:
-    """Raises SubmissionFailed, ``forbidden``, where `launches` has counted more than ``most``."""
+    """Raises SubmissionFailed, ``forbidden``, where `launches` has counted more than ``most``.
+
+    Raises GraderVoid where they cannot be counted on this machine.
+    """
     for check in checks:
+        if check.check == LAUNCHES and check.passed is None:
+            raise GraderVoid(f"launches cannot be counted on this machine: {check.detail}")
         if check.check == LAUNCHES and check.passed is False:
             told = f"more launches a call than the {most} that the task allows: {check.detail}"
             raise SubmissionFailed(GradeResult.FORBIDDEN, told)

@@ -9,8 +9,8 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -72,14 +72,19 @@ def worker_core() -> int:
 
 
 @contextmanager
-def apart_from_worker() -> Iterator[None]:
-    """Keep the calling thread off the worker's core, where there are two."""
+def on_cores(cores: Collection[int]) -> Iterator[None]:
+    """Keep the calling thread on these cores."""
     before = os.sched_getaffinity(0)
     try:
-        os.sched_setaffinity(0, processes.OUR_CORES - {worker_core()} or processes.OUR_CORES)
+        os.sched_setaffinity(0, cores)
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+def apart_from_worker() -> AbstractContextManager[None]:
+    """Keep the calling thread off the worker's core, where there are two."""
+    return on_cores(processes.OUR_CORES - {worker_core()} or processes.OUR_CORES)
 
 
 def load_per_core() -> float:

@@ -69,13 +69,13 @@ def _ceilings(candidate: Candidate, measured: bool) -> machine.Ceilings | None:
 def _time(candidate: Candidate, request: GradeRequest, found: Gathered) -> None:
     """The figures; an isolated grade tries again when others took the core. Raises GraderVoid."""
     if can_be_paced(candidate):
-        found.samples = [*time_paced(candidate, candidate.task.shapes, request.tier)]
+        found.samples = [*time_paced(candidate, candidate.timed_shapes, request.tier)]
         return
-    found.samples = [*time_shapes(candidate, candidate.task.shapes, request.tier)]
+    found.samples = [*time_shapes(candidate, candidate.timed_shapes, request.tier)]
     if request.mode == "in_run" or not _above(CONTENDED, found.samples):
         return
     machine.wait_until_idle()
-    found.samples = [*time_shapes(candidate, candidate.task.shapes, request.tier)]
+    found.samples = [*time_shapes(candidate, candidate.timed_shapes, request.tier)]
     if told := _above(SPOILT, found.samples):
         found.samples = []
         raise GraderVoid(
@@ -85,7 +85,9 @@ def _time(candidate: Candidate, request: GradeRequest, found: Gathered) -> None:
 
 
 def _above(limit: float, samples: Sequence[Samples]) -> str:
-    return ", ".join(f"{s.shape}: {s.contention:.0%}" for s in samples if s.contention > limit)
+    return ", ".join(
+        f"{s.shape}: {s.contention:.0%}" for s in samples if (s.contention or 0) > limit
+    )
 
 
 @contextmanager
@@ -122,7 +124,7 @@ def _timing_checks(
     device = machine.device_state(request.device, found.ceilings, 0.0)
     late, fast = [], []
     figures: dict[str, float] = {}
-    for shape, samples in zip(candidate.task.shapes, found.samples, strict=True):
+    for shape, samples in zip(candidate.timed_shapes, found.samples, strict=True):
         figures[shape.name] = round(samples.deferred, 3)
         if samples.deferred > DEFERRED:
             late.append(f"{shape.name}: the mean call takes {samples.deferred:.1f} medians")
@@ -160,10 +162,13 @@ def _claims(samples: Sequence[Samples]) -> Iterator[CheckResult]:
 
 def _contention(samples: Sequence[Samples]) -> CheckResult:
     """What others took; no suspicion, so it fails nobody."""
+    measured = {s.shape: round(s.contention, 4) for s in samples if s.contention is not None}
+    if not measured:
+        return CheckResult(check="contention", passed=None, detail="not measured by paced calls")
     told = _above(CONTENDED, samples)
     return CheckResult(
         check="contention",
         passed=None if told else True,
         detail=f"others took the worker's core ({told} of the median call)" if told else "",
-        evidence={s.shape: round(s.contention, 4) for s in samples},
+        evidence=dict(measured),
     )

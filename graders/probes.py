@@ -33,8 +33,7 @@ context left behind (GPU)  process:left-behind         the thread has another CU
 unasked frames             tamper:report               a frame was sent that nobody asked for
 =========================  ==========================  ==========================================
 
-No task has weights yet; that they change only by ``load_state_dict`` or a copy that bumps their
-version is for the tasks that bring them.
+Not probed yet: that weights change only by ``load_state_dict`` or a copy that bumps their version.
 """
 
 from collections.abc import Callable, Sequence
@@ -162,7 +161,6 @@ def _run(plan: Sequence[_Probe], session: WorkerSession) -> list[CheckResult]:
 def _scored(candidate: Candidate) -> Shape:
     """The scored shape of most work that is quick to draw and to compare, else the one of least."""
     task = candidate.task
-    shapes = task.smoke if candidate.rehearsed else task.shapes
-    by_work = sorted(shapes, key=lambda shape: work(task, shape).bytes)
+    by_work = sorted(candidate.timed_shapes, key=lambda shape: work(task, shape).bytes)
     quick = [shape for shape in by_work if work(task, shape).bytes <= QUICK_BYTES]
     return quick[-1] if quick else by_work[0]

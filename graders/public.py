@@ -59,13 +59,13 @@ def check(candidate: Candidate) -> PublicReport:
 
 
 def bench(candidate: Candidate) -> PublicReport:
-    """Milliseconds of one call of every scored shape: a quick look, not the grade's timing.
+    """Milliseconds of one call of every timed shape: a quick look, not the grade's timing.
 
     The inputs are the public ones, drawn once; a grade draws anew for each call.
     """
     medians, lines = {}, []
     with machine.apart_from_worker(), candidate.session(machine.worker_core()) as session:
-        for shape in candidate.task.shapes:
+        for shape in candidate.timed_shapes:
             samples = _look(session, candidate, shape)
             medians[shape.name] = statistics.median(samples)
             lines.append(

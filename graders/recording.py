@@ -28,39 +28,26 @@ from transcripts.records import (
 )
 from transcripts.words import GradeResult
 
-_CHECKS = (
-    *(
-        "correctness",
-        "closeness",
-        "differences",
-        "hints",
-        "probes",
-        "probe_calls",
-        "probe_values",
-        "probe_traces",
-    ),
-    "worker/probing",
+CHECKS = (
+    *("correctness", "closeness", "differences", "hints"),
+    *("probes", "probe_calls", "probe_values", "probe_traces", "worker/probing"),
     *("ledger", "kernel_names", "survey", "decoys"),
     *("worker/profiling", "worker/noops", "worker/cuda_text"),
-    *("items", "selftest", "candidate", "entry", "sources", "language", "failures"),
+    *("items", "selftest", "entry", "offers", "reading", "sources", "language", "failures"),
 )
-_TIMING = (
+TIMING = (
     *("timing", "machine", "trusted_noop", "trusted_ceiling"),
-    *("gpu_state", "gpu_rules", "gpu_ceiling", "trusted_gpu_ceiling"),
-    *("performance", "baseline", "pacing"),
+    *("gpu_state", "gpu_rules", "gpu_ceiling", "trusted_gpu_ceiling", "fellows"),
+    *("performance", "baseline", "roofline", "pacing"),
     *("worker/pacer", "worker/digests", "worker/device_memory"),
 )
-_BOTH = (
-    "worker/main",
-    "worker/arrays",
-    "worker/wire",
-    "referee",
-    "buffers",
-    "processes",
-    "holding",
-    "launch",
-    "printed",
+BOTH = (
+    *("worker/main", "worker/arrays", "worker/wire", "worker/refusals", "worker/caches"),
+    *("referee", "conversation", "channel", "buffers", "weights", "tensors", "builds"),
+    *("processes", "holding", "launch", "running", "printed", "surroundings"),
+    *("candidate", "pipeline"),
 )
+"""Modules whose change makes other measurements, of what is right, of time, or of either."""
 
 
 @dataclass
@@ -131,8 +118,8 @@ def record(request: GradeRequest, found: Gathered, how: Measurement) -> Grade:
         submission_digest=submission_digest(request.submission),
         task=task.name,
         task_digest=task.digest,
-        checks_digest=machine.code_digest(*_files(*_CHECKS, *_BOTH)),
-        timing_digest=machine.code_digest(*_files(*_TIMING, *_BOTH)),
+        checks_digest=machine.code_digest(*_files(*CHECKS, *BOTH)),
+        timing_digest=machine.code_digest(*_files(*TIMING, *BOTH)),
         toolchain_digest=digest_of(dict(machine.versions(request.device))),
         scoring_version=task.scoring_version,
         mode=request.mode,

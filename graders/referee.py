@@ -4,7 +4,6 @@
 the words) and ``GraderVoid`` when no worker can be started.
 """
 
-import reprlib
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,9 +12,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from graders import failures, launch, processes
+from graders import launch, processes
 from graders.buffers import BadLeaf, CallMemory, layout, read_outputs
 from graders.channel import Channel
+from graders.conversation import Conversation
 from graders.entry import Entry
 from graders.errors import GraderVoid, SubmissionFailed
 from graders.holding import Holding
@@ -24,10 +24,8 @@ from graders.surroundings import CUDA_BYTES
 from graders.weights import sent
 from graders.worker.wire import WireBroken
 from tasks.spec import Interface
-from transcripts.words import GradeResult
 
 START_S = 30.0
-SENDING_S = 10.0  # a worker reads what it is asked at once, but may have been stopped
 COPY_BYTES = 256 << 10
 """Up to here the clock stops when the outputs have been copied. Above, copying would cost more than
 stopping every process of the worker: there it stops when all are seen stopped, and copies then.
@@ -57,23 +55,25 @@ class WorkerSession:
         device: str = "cpu",
     ) -> None:
         """Start it. ``deadline`` (monotonic) bounds all that follows. Raises GraderVoid."""
-        self._place, self._deadline = place, deadline
+        self._place = place
         self._memory: CallMemory | None = None
-        self._most_bytes, self._calls = memory_bytes, 0
-        self.usable = True  # False once its answers can no longer be matched to questions
+        self._calls = 0
         self._core, self._device = core if device == "cpu" else -1, device
         self._raw_weights: Mapping[str, str] = {}
         self.given_cores = processes.cores_for(device, core)
         self._channel = Channel()
         try:
-            with self._channel.of_the_worker() as ends:
-                self._running = launch.start(place, memory_bytes, device, *ends)
+            with self._channel.of_the_worker() as its:
+                self._running = launch.start(place, memory_bytes, device, *its)
         except BaseException:
             self._channel.close()
             raise
         self._running.keep_reading()
         self._root = self._running.popen.pid
         self.pid = self._await_ready()
+        most_bytes = memory_bytes + (0 if device == "cpu" else CUDA_BYTES)
+        ends = self._channel, self._running, self._holding
+        self.talk = Conversation(*ends, most_bytes, deadline)
 
     def __enter__(self) -> Self:
         return self
@@ -122,7 +122,7 @@ class WorkerSession:
 
         For the frame and the answer see `graders.worker.profiling`. Raises SubmissionFailed.
         """
-        self._release(fresh)
+        self._lend(fresh)
         with self._told(params) as (words, fds):
             memory = fresh.inputs.fd, fresh.outputs.fd
             return self.ask({"op": "profile", **frame, **words}, s, (*memory, *fds))
@@ -154,11 +154,11 @@ class WorkerSession:
         may say beside (see ``graders.worker.wire``).
         """
         if fresh is not None:
-            self._release(fresh)
+            self._lend(fresh)
         memory = self._memory
         assert memory is not None
         fds = (memory.inputs.fd, memory.outputs.fd) if fresh is not None else ()
-        self._refuse_unasked()
+        self.talk.refuse_unasked()
         self._calls += 1
         frame: dict[str, Any] = {"op": "call", "n": self._calls, "room": memory.outputs.size}
         frame |= {"inputs": list(memory.placed.leaves), **(how or {})}
@@ -234,7 +234,7 @@ class WorkerSession:
         try:
             yield
         except SubmissionFailed:
-            self.usable = False
+            self.give_up()
             raise
 
     def let_go(self) -> None:
@@ -270,76 +270,29 @@ class WorkerSession:
 
     def ask(self, frame: dict[str, Any], s: float, fds: tuple[int, ...] = ()) -> dict[str, Any]:
         """Send a frame and wait for its answer. Raises SubmissionFailed."""
-        self.begin(frame, fds, s)
-        return self.finish(frame, s)
+        return self.talk.ask(frame, s, fds)
 
-    def begin(self, frame: dict[str, Any], fds: tuple[int, ...] = (), s: float = SENDING_S) -> None:
-        """Send a frame to a worker that is let run. Raises SubmissionFailed."""
-        if not self._holding.is_on:
-            self.check_memory()
-        self._holding.let_go()
-        try:
-            self._channel.ask(frame, fds, self._until(s))
-        except WireBroken as error:
-            raise self._broken(error) from error
+    @property
+    def usable(self) -> bool:
+        """False once its answers can no longer be matched to questions."""
+        return self.talk.usable
 
-    def finish(self, frame: dict[str, Any], s: float) -> dict[str, Any]:
-        """Wait for the answer to a frame. Raises SubmissionFailed."""
-        try:
-            answer = self._channel.answer(self._until(s), self.check_memory)
-        except WireBroken as error:
-            raise self._broken(error) from error
-        if "error" in answer:
-            self.usable = self.usable and not failures.is_sticky(answer)
-            raise self._running.raised(answer)
-        if answer.get("ok") != frame["op"] or answer.get("n") != frame.get("n"):
-            raise self._lost(f"a forged answer to `{frame['op']}`: {reprlib.repr(answer)}")
-        return answer
-
-    def has_answered(self) -> bool:
-        """True when something has come that `finish` would read."""
-        return self._channel.has_answer()
-
-    def check_memory(self) -> None:
-        """Raises SubmissionFailed, ``memory``: no rlimit counts memfds, or processes together."""
-        most = self._most_bytes + (0 if self._memory is None else self._memory.size)
-        most += 0 if self._device == "cpu" else CUDA_BYTES
-        if (held := self._running.held_bytes()) > most:
-            told = f"it holds {held >> 20} MiB of memory; {most >> 20} MiB are allowed"
-            raise self._lost(told, GradeResult.MEMORY)
-
-    def _until(self, s: float) -> float:
-        """The moment ``s`` seconds from now, or the end of the whole grade."""
-        moment = time.monotonic() + s
-        return moment if self._deadline is None else min(moment, self._deadline)
-
-    def _broken(self, error: WireBroken) -> SubmissionFailed:
-        if error.how != "closed":
-            return self._lost(str(error), failures.BROKEN[error.how])
-        self.usable = False
-        return self._running.ended()
-
-    def _refuse_unasked(self) -> None:
-        """A frame that nobody asked for was written by the submission."""
-        if self.has_answered():
-            try:
-                frame = self._channel.answer(time.monotonic() + 1)
-            except WireBroken as error:
-                raise self._broken(error) from error
-            raise self._lost(f"an unasked frame: {reprlib.repr(frame)}")
-
-    def _lost(self, how: str, word: GradeResult = GradeResult.TAMPERED) -> SubmissionFailed:
-        """A failure after which its answers can no longer be matched to questions."""
-        self.usable = False
-        return SubmissionFailed(word, how)
+    def give_up(self) -> None:
+        """Ask it nothing more: nobody knows what it is doing."""
+        self.talk.usable = False
 
     def _copies(self, answer: dict[str, Any], held: CallMemory) -> dict[str, np.ndarray]:
         try:
             return read_outputs(held.outputs, answer.get("outputs"))
         except BadLeaf as error:
-            raise self._lost(f"a forged answer: {error}") from error
+            raise self.talk.lost(f"a forged answer: {error}") from error
 
-    def _release(self, then: CallMemory | None = None) -> None:
+    def _lend(self, fresh: CallMemory) -> None:
+        """Let the next frame bring this memory in place of the last call's."""
+        self._release()
+        self._memory, self.talk.lent_bytes = fresh, fresh.size
+
+    def _release(self) -> None:
         if self._memory is not None:
             self._memory.close()
-        self._memory = then
+        self._memory = None

@@ -9,6 +9,8 @@ comment was added, and where the entry is wrapped as for a change that is then n
 import secrets
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from graders import launch
@@ -90,9 +92,17 @@ def _change(candidate: Candidate, mutation: dict[str, str], *, made: bool = True
     return _WRAPPER + f"\n\n{target} = _changed({target}, {mutation['change']}, {number})\n"
 
 
+def _append(submission: Path, file: str, text: str) -> None:
+    target = submission / file
+    target.chmod(0o644)
+    with target.open("a") as opened:
+        opened.write(text)
+
+
 def _failing(candidate: Candidate, files: list[str], params: dict[str, Any], appended: str) -> str:
     """The first test that does not end with 0, and its last words; empty when all do."""
-    with launch.changed_world(candidate.place, candidate.entry.file, appended) as place:
+    change = partial(_append, file=candidate.entry.file, text=appended)
+    with launch.changed_world(candidate.place, change) as place:
         for file in files:
             seconds = min(float(params["timeout_s"]), candidate.deadline - time.monotonic())
             code, tail = launch.run_file(

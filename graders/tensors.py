@@ -8,6 +8,7 @@ import importlib
 from functools import cache
 from typing import Any
 
+from graders.errors import GraderVoid
 from graders.fellows import join
 from tasks.tensors import as_array
 
@@ -31,26 +32,45 @@ def to_device(array: Any) -> Any:
 
 
 def works_on(reference: Any, device: str) -> bool:
-    """Whether this reference does its work on that device, a GPU's UUID; it is then in use."""
+    """Whether this reference does its work on that device, a GPU's UUID; it is then in use.
+
+    Raises GraderVoid.
+    """
     if device == "cpu" or not getattr(reference, "ON_DEVICE", False):
         return False
     use(device)
     return True
 
 
-@cache
 def use(uuid: str) -> int:
-    """Let "cuda" mean this GPU in this process; its number. Raises ValueError."""
+    """Let "cuda" mean this GPU in this thread from now on; its number. Raises GraderVoid.
+
+    Torch's current device belongs to a thread, and another grade may have changed it: only which
+    number the GPU has is remembered.
+    """
+    number = _number(uuid)
+    torch().cuda.set_device(number)
+    return number
+
+
+@cache
+def _number(uuid: str) -> int:
+    """What torch calls the GPU in this process, which is a grader of it from here on."""
     cuda = torch().cuda
     for number in range(cuda.device_count()):
         if str(cuda.get_device_properties(number).uuid) in uuid:
             join(uuid)
-            cuda.set_device(number)
             return number
-    raise ValueError(f"no GPU {uuid} can be used by this process; see CUDA_VISIBLE_DEVICES")
+    raise GraderVoid(
+        f"torch cannot use GPU {uuid} in this process: see CUDA_VISIBLE_DEVICES, and "
+        "`orchestrator doctor`"
+    )
 
 
 @cache
 def torch() -> Any:
-    """The module; only GPU hosts have it."""
-    return importlib.import_module("torch")
+    """The module; only GPU hosts have it. Raises GraderVoid."""
+    try:
+        return importlib.import_module("torch")
+    except ImportError as error:
+        raise GraderVoid(f"references of GPU tasks need torch here: {error}") from error

@@ -13,19 +13,18 @@ Why the figure holds whatever the worker does:
 5. Nothing is subtracted; what the same trip costs with a worker of our own is stored beside.
 6. Inputs have just been written by another core: no cache of the worker's own core holds them.
 7. Between calls, while the referee draws and compares, every process of the worker is stopped.
-
 8. CPU time is billed against wall time (``graders.holding``): one core is all that a call can use.
 9. Whether others took the core is measured, not guessed: ``ShapeSamples.contention``.
 
 What it does not give: 0.1 to 1 ms of every figure is the trip (see ``overhead_ms``), so kernels of
-microseconds need the chains of the GPU protocol.
+microseconds are timed by chains (``graders.pacing``). On a GPU points 6 and 8 do not hold: inputs
+are copied to the device in each call, and a worker has many cores.
 
 A sample is one call. Where a task's shape is a sequence of calls (decoding steps), the median is
 over all of them, and work that is put off to a few long calls shows in ``deferred``.
 """
 
 import math
-import random
 import secrets
 import statistics
 import time
@@ -71,8 +70,8 @@ class Samples(Protocol):
     shape: str
 
     @property
-    def contention(self) -> float:
-        """Share of the median call that others took."""
+    def contention(self) -> float | None:
+        """Share of the median call that others took; None where it is not measured."""
         ...
 
     @property
@@ -170,7 +169,7 @@ def time_shapes(candidate: Candidate, shapes: Sequence[Shape], tier: str) -> lis
 
     Raises SubmissionFailed (a wrong timed output: ``wrong``), GraderVoid.
     """
-    order = random.SystemRandom().sample(shapes, len(shapes))
+    order = secrets.SystemRandom().sample(shapes, len(shapes))
     found: dict[str, ShapeSamples] = {}
     noop = Path(__file__).parent / "trusted_noop.py"
     place = candidate.place

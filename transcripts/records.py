@@ -216,7 +216,7 @@ class ShapeTiming(Record):
     ci_low_ms: float  # 95% interval of the median
     ci_high_ms: float
     min_ms: float
-    overhead_ms: float = 0.0  # the same trip with a trusted no-op worker; not subtracted
+    overhead_ms: float = 0.0  # the trip with a trusted worker; only `paced_estimate` subtracts it
     baseline_ms: float | None = None  # the task's own plain code, in the same run
     certified_ms: float | None = None  # GPU: go to binding answer by the referee's clock, whole
     claim: EventsClaim | None = None

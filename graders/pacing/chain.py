@@ -24,7 +24,7 @@ from graders.buffers import Buffer
 from graders.candidate import Candidate, Draw
 from graders.errors import SubmissionFailed
 from graders.pacing.memory import Block, Key, Memory
-from graders.pacing.pools import Pools, draws, dtype_of
+from graders.pacing.pools import MOST_BYTES, Pools, draws, dtype_of
 from graders.referee import WorkerSession
 from graders.tensors import is_tensor
 from graders.worker import pacer
@@ -34,7 +34,8 @@ from tasks.tensors import TORCH_NAMES
 from transcripts.words import GradeResult
 
 START_S = 60.0
-SLOT_BYTES = 2 << 30
+FEWEST_SLOTS = 8
+SPREADS = 4.0
 SPINS_A_LOOK = 1 << 13
 MEMORY_LOOK_S = 1.0
 
@@ -143,16 +144,16 @@ class Pacer:
         pools = [pool.block.fd for pool in self._pools.pools]
         begun = time.perf_counter_ns()
         try:
-            self._session.begin(frame, (self._page.fd, *pools, self._slots.fd))
+            self._session.talk.begin(frame, (self._page.fd, *pools, self._slots.fd))
             self._await(frame, pacer.READY, 1, START_S)
             chain.mapping_ns = time.perf_counter_ns() - begun
             chain.here_ns = self._deliver(frame)
             for call in range(calls):
                 self._call(frame, chain, call, keep)
             self._go(pacer.END)
-            self._session.finish(frame, START_S)
+            self._session.talk.finish(frame, START_S)
         except SubmissionFailed:
-            self._session.usable = False  # it may still be polling the page
+            self._session.give_up()  # it may still be polling the page
             raise
         finally:
             self._page.close()
@@ -178,18 +179,20 @@ class Pacer:
         self._await(frame, pacer.DONE, number, self._limit_s)
         self._await(frame, pacer.READY, number + 1, self._limit_s)
         chain.elapsed_ns.append(time.perf_counter_ns() - started)
-        words = page.words
-        digest = (words[pacer.DONE + 1], words[pacer.DONE + 2])
-        size = size_of(self._outputs)
-        if self._place + size <= self._slots.size and keep(call):
-            page.write(pacer.KEEP, place=[self._place])
-            asked = time.perf_counter_ns()
-            number = self._go(pacer.KEEP)
-            self._await(frame, pacer.DONE, number, self._limit_s)
-            self._await(frame, pacer.READY, number + 1, self._limit_s)
-            chain.keeps_ns.append(time.perf_counter_ns() - asked)
+        digest = (page.words[pacer.DONE + 1], page.words[pacer.DONE + 2])
+        if self._place + size_of(self._outputs) <= self._slots.size and keep(call):
             chain.kept.append(Kept(call, tuple(begins), key, digest, self._place, state))
-            self._place += size
+            chain.keeps_ns.append(self._keep(frame))
+
+    def _keep(self, frame: dict[str, Any]) -> int:
+        """Have the outputs of the last call handed over; ns until it is ready for the next."""
+        self._page.write(pacer.KEEP, place=[self._place])
+        asked = time.perf_counter_ns()
+        number = self._go(pacer.KEEP)
+        self._await(frame, pacer.DONE, number, self._limit_s)
+        self._await(frame, pacer.READY, number + 1, self._limit_s)
+        self._place += size_of(self._outputs)
+        return time.perf_counter_ns() - asked
 
     def _go(self, command: int) -> int:
         page = self._page
@@ -209,21 +212,33 @@ class Pacer:
                 self._look(frame, deadline)
 
     def _look(self, frame: dict[str, Any], deadline: float) -> None:
-        if self._session.has_answered():
-            self._session.finish(frame, 1)
+        if self._session.talk.has_answered():
+            self._session.talk.finish(frame, 1)
             raise SubmissionFailed(GradeResult.TAMPERED, "it ended the chain before it was told to")
         now = time.monotonic()
         if now > self._memory_at:  # seldom: it reads much of /proc, while a clock is running
             self._memory_at = now + MEMORY_LOOK_S
-            self._session.check_memory()
+            self._session.talk.check_memory()
         if now > deadline:
             raise SubmissionFailed(GradeResult.TIMEOUT, "no answer to a paced call in time")
 
 
-def slots_for(memory: Memory, outputs: Sequence[Output], calls: int, most_bytes: int) -> Block:
-    """Room for the outputs of so many calls, as far as the bound allows; of one at least."""
-    size = size_of(outputs)
-    return memory.allocate(max(min(calls * size, most_bytes), size))
+def keeping(calls: int, share: float, most: int) -> tuple[float, int]:
+    """The share of a chain's calls to keep, and room for how many; ``most`` is all there can be.
+
+    The room hardly ever fills up (``SPREADS`` standard deviations): a worker that sees it full
+    knows that no later call is looked at. So where room is short the share is less. One more is
+    for the first call, which is always kept.
+    """
+    if most >= calls:
+        return share, min(calls, _room(calls * share))
+    spread = math.sqrt(SPREADS**2 / 4 + most - 2) - SPREADS / 2  # root of what fills `most` so
+    share = min(share, spread**2 / calls)
+    return share, min(most, _room(calls * share))
+
+
+def _room(mean: float) -> int:
+    return math.ceil(mean + SPREADS * math.sqrt(mean)) + 1
 
 
 def size_of(outputs: Sequence[Output]) -> int:
@@ -253,10 +268,15 @@ def handed_over(
     return found
 
 
+def most_slots(memory: Memory, outputs: Sequence[Output]) -> int:
+    """How many calls' outputs may be held at once."""
+    return max(min(MOST_BYTES, memory.most_bytes) // max(size_of(outputs), 1), FEWEST_SLOTS)
+
+
 @contextmanager
-def slots_of(memory: Memory, outputs: Sequence[Output], calls: int) -> Iterator[Block]:
-    """Room for the outputs of a chain, given back at the end."""
-    slots = slots_for(memory, outputs, calls, max(SLOT_BYTES, size_of(outputs)))
+def slots_of(memory: Memory, outputs: Sequence[Output], count: int) -> Iterator[Block]:
+    """Room for the outputs of so many calls, given back at the end."""
+    slots = memory.allocate(count * size_of(outputs))
     try:
         yield slots
     finally:

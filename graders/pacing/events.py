@@ -11,6 +11,7 @@ from transcripts.words import GradeResult
 WARM_UP, A_TIME = 10, 40  # calls; the warm-up is the public boards'
 SPIN_CYCLES = 2_000_000  # about a millisecond: all launches of a call are queued behind it
 ASKING_S = 60.0
+SLOWER = 4  # times what a call takes, beside it, before it is given up
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class Events:
     session: WorkerSession
     pools: Pools
     flush: int  # bytes written before each call, so that caches are cold
+    call_s: float  # what a call takes, as far as is known
 
     def idle(self) -> list[float]:
         """Milliseconds of calls on an idle stream. Raises SubmissionFailed."""
@@ -40,7 +42,8 @@ class Events:
             "flush": self.flush,
             "spin": spin,
         }
-        answer = self.session.ask(frame, ASKING_S, tuple(p.block.fd for p in self.pools.pools))
+        seconds = ASKING_S + SLOWER * len(calls) * self.call_s
+        answer = self.session.ask(frame, seconds, tuple(p.block.fd for p in self.pools.pools))
         return believable(answer.get("milliseconds"), A_TIME)
 
 

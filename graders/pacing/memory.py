@@ -49,7 +49,7 @@ class Memory(Protocol):
     cold_bytes: int
     """Least size of a pool, so that a window of it is in no cache."""
     most_bytes: int
-    """Most that pools should take together."""
+    """Most that the pools of a chain should take together, and as much again what is kept."""
     full: tuple[type[Exception], ...]
     """What is raised when there is no room."""
 
@@ -153,7 +153,11 @@ class GpuBlock:
     def __init__(self, torch: Any, device: int, block: DeviceBlock, size: int) -> None:
         self.size = size
         self._torch, self._device, self._block = torch, device, block
-        self._fd: int | None = block.export()
+        try:
+            self._fd: int | None = block.export()
+        except BaseException:
+            block.release()
+            raise
 
     @property
     def fd(self) -> int:
@@ -176,14 +180,17 @@ class GpuBlock:
 
 
 class GpuMemory:
-    """Blocks on one GPU, by its UUID. Raises whatever torch and the driver raise without one."""
+    """Blocks on one GPU, by its UUID. Raises GraderVoid without torch or the GPU.
+
+    Digests are made by one thread at a time: who measures has the lease of the device.
+    """
 
     is_device = True
 
     def __init__(self, uuid: str) -> None:
         self.torch: Any = tensors.torch()
-        self.device = tensors.use(uuid)
-        self.torch.zeros(1, device="cuda")  # makes the context current
+        self._uuid = uuid
+        self.device = self.enter()
         found = self.torch.cuda.get_device_properties(self.device)
         self.capability = f"{found.major}{found.minor}"
         self.cold_bytes = 5 * found.L2_cache_size
@@ -194,6 +201,12 @@ class GpuMemory:
         self._digest = digests.DeviceDigest(self._driver, compiled(self.capability), done)
         self.most_bytes = found.total_memory // 8
         self.full: tuple[type[Exception], ...] = (CudaError, self.torch.OutOfMemoryError)
+
+    def enter(self) -> int:
+        """Make the device and its context this thread's; the device's number."""
+        number = tensors.use(self._uuid)
+        self.torch.zeros(1, device="cuda")  # makes the context current
+        return number
 
     def private(self, size: int, dtype: str) -> Any:
         """Memory of torch's own allocator, never exported."""
@@ -213,8 +226,13 @@ class GpuMemory:
         self.torch.cuda.empty_cache()
 
     def allocate(self, size: int) -> GpuBlock:
-        """Fresh device memory."""
-        return GpuBlock(self.torch, self.device, self._driver.allocate(size), size)
+        """Fresh device memory; what torch only keeps for later is given back for it."""
+        try:
+            block = self._driver.allocate(size)
+        except CudaError:
+            self.give_back()
+            block = self._driver.allocate(size)
+        return GpuBlock(self.torch, self.device, block, size)
 
     def digest(self, arrays: Sequence[Any], key: Key) -> Key:
         """The digest kernel, in the referee's own context."""
@@ -256,8 +274,12 @@ def compiled(capability: str) -> str:
 
 
 def memory_of(device: str) -> Memory:
-    """The memory for a device: ``cpu``, or a GPU's UUID."""
-    return HostMemory() if device == "cpu" else _gpu(device)
+    """The memory for a device: ``cpu``, or a GPU's UUID, which this thread then uses."""
+    if device == "cpu":
+        return HostMemory()
+    found = _gpu(device)
+    found.enter()
+    return found
 
 
 @cache

@@ -67,11 +67,11 @@ class OwnWorker:
         slots: Block,
     ) -> None:
         self._session, self._memory, self._pools = session, memory, pools
-        self._outputs, self._slots, self._calls = outputs, slots, 1
+        self._outputs, self._slots, self._calls, self._call_s = outputs, slots, 1, 0.0
 
     def figures(self, certified_ms: float, calls: int) -> list[Trusted]:
         """Without more work than writing outputs, then about as long as ``certified_ms``."""
-        self._calls = calls
+        self._calls, self._call_s = calls, certified_ms / 1e3
         bare = self._figure(0, 0)
         left_ns = round(certified_ms * 1e6 - least_ms(bare.chains) * 1e6)
         if left_ns <= 0:
@@ -90,7 +90,10 @@ class OwnWorker:
     def _events(self, spin: int) -> tuple[float, ...]:
         if not self._memory.is_device:
             return (max(spin, 1) / 1e6,)
-        return tuple(Events(self._session, self._pools, self._memory.cold_bytes).idle())
+        return tuple(self._claims().idle())
+
+    def _claims(self) -> Events:
+        return Events(self._session, self._pools, self._memory.cold_bytes, self._call_s)
 
     def _chain(self) -> Chain:
         args = (self._memory, self._pools, self._outputs, self._slots, LIMIT_S)
@@ -99,8 +102,7 @@ class OwnWorker:
     def _cycles_a_ns(self) -> float:
         """Clock cycles of the spin kernel in a nanosecond."""
         self._set(SPIN_CYCLES, 0)
-        events = Events(self._session, self._pools, self._memory.cold_bytes)
-        return SPIN_CYCLES / (statistics.median(events.queued()) * 1e6)
+        return SPIN_CYCLES / (statistics.median(self._claims().queued()) * 1e6)
 
     def _set(self, spin: int, wait: int) -> None:
         described = [

@@ -167,16 +167,28 @@ def make_pools(
         name: max(memory.cold_bytes, budget * n // sum(sizes.values())) for name, n in sizes.items()
     }
     count = max(-(-wanted[name] // max(size, 1)) for name, size in sizes.items())
-    drawn = [first, *draws(candidate, shape, min(count, 4 * calls) - 1)]
+    drawn = [first, *draws(candidate, shape, min(count, _most_draws(calls, sizes, memory)) - 1)]
     dealt = frozenset(n for n, a in first.calls[0].items() if is_dealt(candidate, n, a))
-    pools = tuple(
-        _dealt(name, drawn[:calls], memory)
-        if name in dealt
-        else _pooled(name, drawn, memory, wanted[name])
-        for name in sizes
-    )
-    memory.settle()
-    return Pools(states, pools, dealt)
+    pools: list[Pool] = []
+    try:
+        for name in sizes:
+            pools.append(
+                _dealt(name, drawn[:calls], memory)
+                if name in dealt
+                else _pooled(name, drawn, memory, wanted[name])
+            )
+        memory.settle()
+    except BaseException:
+        for pool in pools:
+            pool.block.release()
+        raise
+    return Pools(states, tuple(pools), dealt)
+
+
+def _most_draws(calls: int, sizes: Mapping[str, int], memory: Memory) -> int:
+    """One a call at least; more for variety, as long as they take no more than pools may."""
+    fitting = min(MOST_BYTES, memory.most_bytes) // max(sum(sizes.values()), 1)
+    return max(calls, min(4 * calls, fitting))
 
 
 @contextmanager

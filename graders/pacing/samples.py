@@ -59,7 +59,7 @@ class PacedSamples:
     events_ms: list[float] = field(default_factory=list)
     queued_ms: list[float] = field(default_factory=list)
     verified: int = 0  # calls whose outputs were handed over and compared
-    contention: float = 0.0  # of a worker's core: nothing that these figures rest on
+    contention: None = None  # of a worker's core: not measured, these figures do not rest on it
     seconds: float = 0.0
 
     @property

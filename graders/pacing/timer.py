@@ -1,17 +1,25 @@
 """Time the shapes of one submission by paced chains, beside a worker of our own in the same run."""
 
-import os
 import secrets
 import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from graders import processes
+from graders import machine, processes
 from graders.candidate import Candidate
 from graders.errors import GraderVoid, SubmissionFailed
 from graders.pacing import events
-from graders.pacing.chain import Chain, Output, Pacer, handed_over, outputs_of, slots_of
+from graders.pacing.chain import (
+    Chain,
+    Output,
+    Pacer,
+    handed_over,
+    keeping,
+    most_slots,
+    outputs_of,
+    slots_of,
+)
 from graders.pacing.memory import Block, Memory, memory_of
 from graders.pacing.own_worker import own_figures, own_session
 from graders.pacing.pools import Pools, States, most_calls, pools_of, states_of
@@ -113,10 +121,11 @@ class Timer:
     ) -> Chain:
         """One chain on pools of its own; a ``share`` of its calls is verified."""
         memory = self._memory
+        share, room = keeping(calls, share, most_slots(memory, outputs))
         with (
             self._room(),
             pools_of(self._candidate, shape, memory, calls, self._states) as pools,
-            slots_of(memory, outputs, calls) as slots,
+            slots_of(memory, outputs, room) as slots,
         ):
             chain = self._paced(pools, outputs, slots, calls, share)
             started = time.monotonic()
@@ -151,9 +160,10 @@ class Timer:
     def _events(self, shape: Shape, found: PacedSamples) -> None:
         """Claims, until the median's interval is narrow."""
         many = self._memory, events.A_TIME, self._states
-        with pools_of(self._candidate, shape, *many) as pools:
+        with self._room(), pools_of(self._candidate, shape, *many) as pools:
             pools.deliver(self._memory)
-            claims = events.Events(self._session, pools, self._memory.cold_bytes)
+            cold, call_s = self._memory.cold_bytes, found.certified_ms / 1e3
+            claims = events.Events(self._session, pools, cold, call_s)
             while len(found.events_ms) < MOST_EVENTS and not _narrow(found.events_ms):
                 found.events_ms += claims.idle()
             found.queued_ms = claims.queued()
@@ -162,14 +172,14 @@ class Timer:
 def can_be_paced(candidate: Candidate) -> bool:
     """On a GPU, where a shape is one call: sequences and written inputs keep the single calls.
 
-    So do more inputs or outputs than the page and the digest of a chain have places for.
+    So do calls of more arrays than a page can name inputs, or a digest outputs.
     """
     interface = candidate.task.interface
     if candidate.device == "cpu" or interface.written or interface.mutable_inputs:
         return False
     calls = candidate.draw(candidate.task.smoke[0], 0).calls
-    fits = len(calls[0]) <= MOST_INPUTS and len(interface.outputs) <= MOST_LEAVES
-    return fits and len(calls) == 1
+    few = len(calls[0]) <= MOST_INPUTS and len(interface.outputs) <= MOST_LEAVES
+    return len(calls) == 1 and few
 
 
 def time_paced(candidate: Candidate, shapes: Sequence[Shape], tier: str) -> list[PacedSamples]:
@@ -179,7 +189,7 @@ def time_paced(candidate: Candidate, shapes: Sequence[Shape], tier: str) -> list
     """
     order = secrets.SystemRandom().sample(shapes, len(shapes))
     try:
-        with _on_own_core():
+        with machine.on_cores({min(processes.OUR_CORES)}):  # workers on a GPU do not have it
             with candidate.session() as session:
                 timer = Timer(candidate, session, tier)
                 found = {shape.name: timer.time(shape) for shape in order}
@@ -191,17 +201,6 @@ def time_paced(candidate: Candidate, shapes: Sequence[Shape], tier: str) -> list
     finally:
         memory_of(candidate.device).give_back()
     return [found[shape.name] for shape in shapes]
-
-
-@contextmanager
-def _on_own_core() -> Iterator[None]:
-    """Poll on a core that workers do not have, where there is one."""
-    before = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, {min(processes.OUR_CORES)})
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 def _by_chance(share: float) -> bool:

@@ -114,12 +114,21 @@ class Driver:
         return go
 
     def _mapped(self, handle: ctypes.c_uint64, size: int) -> "DeviceBlock":
+        """Memory at an address; given back where it cannot be mapped."""
         address = ctypes.c_uint64()
-        length = ctypes.c_size_t(size)
-        self.call("cuMemAddressReserve", ctypes.byref(address), length, ctypes.c_size_t(0), 0, 0)
-        self.call("cuMemMap", address, length, ctypes.c_size_t(0), handle, 0)
+        length, none = ctypes.c_size_t(size), ctypes.c_size_t(0)
         access = _Access(_Location(ON_DEVICE, self._device), READ_WRITE)
-        self.call("cuMemSetAccess", address, length, ctypes.byref(access), ctypes.c_size_t(1))
+        undo: list[tuple[str, tuple[Any, ...]]] = [("cuMemRelease", (handle,))]
+        try:
+            self.call("cuMemAddressReserve", ctypes.byref(address), length, none, 0, 0)
+            undo.append(("cuMemAddressFree", (address, length)))
+            self.call("cuMemMap", address, length, none, handle, 0)
+            undo.append(("cuMemUnmap", (address, length)))
+            self.call("cuMemSetAccess", address, length, ctypes.byref(access), ctypes.c_size_t(1))
+        except CudaError:
+            for name, arguments in reversed(undo):
+                self.call(name, *arguments)
+            raise
         return DeviceBlock(self, handle, address.value, size)
 
     def _property(self) -> Any:

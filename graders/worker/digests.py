@@ -52,7 +52,9 @@ class DeviceDigest:
     def __call__(
         self, arrays: list[tuple[int, int]], key: tuple[int, int], number: int, stream: int
     ) -> None:
-        """Launch over (address, bytes) pairs, ``MOST_LEAVES`` at most."""
+        """Launch over (address, bytes) pairs, ``MOST_LEAVES`` at most. Raises RuntimeError."""
+        if len(arrays) > MOST_LEAVES:
+            raise RuntimeError(f"a digest is of {MOST_LEAVES} arrays at most, not {len(arrays)}")
         self._k0.value, self._k1.value = key
         self._number.value = number
         self._leaves.count = len(arrays)

@@ -18,7 +18,6 @@ import mmap
 import os
 import socket
 import sys
-import traceback
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -31,18 +30,10 @@ import numpy as np  # noqa: E402
 HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib costs start-up
 
 Frame = dict[str, Any]
-ALIGN, MOST_CAUSES = 64, 5
+ALIGN = 64
 EXTRAS = {"profile": "profiling", "probe": "probing", "pack": "caches"}
 EXTRAS |= dict.fromkeys(("pace", "events"), "pacer")
 """Steps that live in files of their own, each a function ``op(worker, frame) -> frame``."""
-
-
-class Refused(Exception):
-    """A step that failed in the submission: ``kind`` is a word of the wire."""
-
-    def __init__(self, kind: str, error: BaseException) -> None:
-        super().__init__(kind)  # `str(error)` is the submission's code
-        self.kind, self.error = kind, error
 
 
 def load(path: str, name: str) -> ModuleType:
@@ -59,6 +50,10 @@ def beside(stem: str) -> ModuleType:
     """One of the files beside this one, imported once."""
     name = f"_referee_{stem}"
     return sys.modules.get(name) or load(os.path.join(HERE, f"{stem}.py"), name)  # noqa: PTH118
+
+
+refusals = beside("refusals")
+Refused = refusals.Refused
 
 
 def make_caches(folder: str, packs: list[int]) -> None:
@@ -86,6 +81,8 @@ def strided(buffer: Any, leaf: Frame) -> Any:
 
 class Worker:
     """Answers the referee's frames."""
+
+    beside = staticmethod(beside)
 
     def __init__(self, ends: tuple[socket.socket, int], wire: ModuleType, kinds: ModuleType):
         self.questions, self.answers = ends
@@ -118,9 +115,9 @@ class Worker:
                 step = steps.get(frame["op"]) or self.step_beside(frame["op"])
                 answer = step(frame)
             except Refused as refused:
-                answer = describe(refused)
+                answer = refusals.describe(refused)
             except BaseException as error:  # noqa: BLE001 - no room for an input, or worse
-                answer = describe(Refused("call", error))
+                answer = refusals.describe(Refused("call", error))
             finally:
                 self._close_all()
             self.wire.send_answer(self.answers, answer)
@@ -285,34 +282,6 @@ def _mapped(fd: int) -> mmap.mmap:
     """The whole memfd, pages in place: first-touch faults are no part of a kernel's time."""
     size = os.fstat(fd).st_size
     return mmap.mmap(fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
-
-
-def describe(refused: Refused) -> Frame:
-    """The error frame of a failed step."""
-    error = refused.error
-    text = "".join(traceback.format_exception_only(error)).strip()
-    where = traceback.extract_tb(error.__traceback__)[-3:]
-    places = [f"{os.path.basename(f.filename)}:{f.lineno} {f.name}" for f in where]  # noqa: PTH119
-    answer: Frame = {
-        "error": refused.kind,
-        "bases": [base.__name__ for base in type(error).__mro__],
-        "causes": causes(error),
-        "text": text[-2000:],
-        "where": places,
-    }
-    if isinstance(error, OSError) and isinstance(error.errno, int):
-        answer |= {"errno": error.errno, "file": str(error.filename)}
-    return answer
-
-
-def causes(error: BaseException) -> list[str]:
-    """Names of the types of the exceptions that this one was raised from."""
-    found: list[str] = []
-    cause = error.__cause__
-    while cause is not None and len(found) < MOST_CAUSES:
-        found.append(type(cause).__name__)
-        cause = cause.__cause__
-    return found
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from typing import Any
 
 GO, DONE, READY = 0, 64, 128  # first word of each line
 COMMAND, KEY, BEGIN, PLACE, STATE = 1, 2, 4, 20, 21
-MOST_INPUTS = PLACE - BEGIN
+MOST_INPUTS = 14  # words for 16; of the wire's 16 descriptors two are for page and slots
 CALL, KEEP, END, HERE = 1, 2, 3, 4
 PAGE_BYTES = 4096
 
@@ -38,7 +38,7 @@ class OnDevice:
     """Pools, page and outputs in the memory of a GPU."""
 
     def __init__(self, worker: Any, frame: Frame, page: mmap.mmap) -> None:
-        self._memory = _beside("device_memory")
+        self._memory = worker.beside("device_memory")
         self._torch = torch = worker.arrays.torch
         self._stream = torch._C._cuda_getCurrentRawStream
         torch.cuda.current_stream().synchronize()  # this thread has the device's context now
@@ -47,7 +47,7 @@ class OnDevice:
         self.digest: Any = None
         if "ptx" in frame:
             done = self._driver.page_locked(page) + 8 * DONE
-            self.digest = _beside("digests").DeviceDigest(self._driver, frame["ptx"], done)
+            self.digest = worker.beside("digests").DeviceDigest(self._driver, frame["ptx"], done)
         self._blocks: list[Any] = []
 
     def pool(self, fd: int, size: int, dtype: str) -> Any:
@@ -104,7 +104,7 @@ class OnHost:
         self._numpy = sys.modules["numpy"]
         self._words = memoryview(page).cast("Q")
         self._fetch = worker.arrays.fetch
-        self._digest = _beside("digests").host_digest
+        self._digest = worker.beside("digests").host_digest
 
     def pool(self, fd: int, size: int, dtype: str) -> Any:
         """All of a pool as one flat array."""
@@ -233,7 +233,7 @@ def pace(worker: Any, frame: Frame) -> Frame:
     try:
         chain.serve()
     except BaseException as error:
-        raise _refused("call", error) from error
+        raise worker.beside("refusals").Refused("call", error) from error
     finally:
         gc.enable()
         chain.close()
@@ -266,19 +266,7 @@ def events(worker: Any, frame: Frame) -> Frame:
             if number >= frame["warm_up"]:
                 found.append(start.elapsed_time(end))
     except BaseException as error:
-        raise _refused("call", error) from error
+        raise worker.beside("refusals").Refused("call", error) from error
     finally:
         side.close()
     return {"ok": "events", "milliseconds": found}
-
-
-def _refused(kind: str, error: BaseException) -> BaseException:
-    refused: BaseException = sys.modules["__main__"].Refused(kind, error)
-    return refused
-
-
-def _beside(name: str) -> Any:
-    """A file beside this one, under the name that `main.py` gives such files."""
-    known = f"_referee_{name}"
-    main = sys.modules["__main__"]
-    return sys.modules.get(known) or main.load(f"{main.HERE}/{name}.py", known)

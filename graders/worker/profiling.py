@@ -18,7 +18,6 @@ says so in ``refused``. All of it is a claim: it is taken inside the submission'
 
 import contextlib
 import importlib
-import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -35,16 +34,16 @@ _WAITS = ("Context Sync", "Stream Sync", "Event Sync", "Stream Wait", "Unknown S
 
 def profile(worker: Any, frame: Frame) -> Frame:
     """See the module."""
-    main = sys.modules[type(worker).__module__]
     if "noop" in frame:
-        noops, arm = main.beside("noops"), frame["noop"] == "arm"
-        return {"ok": "profile", **(noops.arm(main.beside("cuda_text")) if arm else noops.report())}
+        noops, arm = worker.beside("noops"), frame["noop"] == "arm"
+        told = noops.arm(worker.beside("cuda_text")) if arm else noops.report()
+        return {"ok": "profile", **told}
     if why := _refusal(worker):
         return {"ok": "profile", "refused": why}
     held = worker.fds
     try:
         return {"ok": "profile", "refused": "", **_profiled(worker, frame)}
-    except main.Refused:
+    except worker.beside("refusals").Refused:
         raise
     except Exception as error:  # noqa: BLE001 - the profiler's troubles are no failure
         return {"ok": "profile", "refused": _words(error)}

@@ -19,6 +19,17 @@ for line in sys.stdin:
     print("joined", flush=True)
 """
 
+TAKE_ANOTHERS_PLACE = """
+import fcntl, os, sys
+from graders.fellows import fellows
+from sandboxes.lease import open_lock_file
+held = open_lock_file(f"{sys.argv[1]}.graders")
+fcntl.lockf(held, fcntl.LOCK_EX, 1, os.getppid())
+print("taken", flush=True)
+sys.stdin.readline()
+print(fellows(sys.argv[1]) == {os.getppid()}, flush=True)
+"""
+
 
 @pytest.fixture
 def gpu():
@@ -27,9 +38,9 @@ def gpu():
     lease_path(f"{name}.graders").unlink()
 
 
-def grader(gpu: str) -> subprocess.Popen[str]:
+def grader(gpu: str, code: str = JOIN) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", JOIN, gpu],
+        [sys.executable, "-c", code, gpu],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -68,6 +79,16 @@ def test_all_are_known_in_whatever_order_they_joined(gpu, turned):
     for process in started:
         process.kill()
         process.communicate()
+
+
+def test_who_finds_its_place_taken_joins_beside_it(gpu):
+    """As where another pid namespace has a process of the same number."""
+    other = grader(gpu, TAKE_ANOTHERS_PLACE)
+    assert other.stdout is not None
+    assert other.stdout.readline() == "taken\n"
+    join(gpu)
+    told, _ = other.communicate("look\n")
+    assert told == "True\n"
 
 
 def test_graders_of_another_gpu_are_strangers(gpu):

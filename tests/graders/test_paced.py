@@ -1,6 +1,7 @@
 """Paced calls: what the referee makes of honest workers and of forgers (in host memory)."""
 
 import dataclasses
+import math
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ import pytest
 from graders.base import GradeRequest
 from graders.candidate import Candidate, candidate_of
 from graders.errors import SubmissionFailed
-from graders.pacing.chain import Chain
+from graders.pacing.chain import FEWEST_SLOTS, Chain, keeping
 from graders.pacing.events import believable
 from graders.pacing.memory import memory_of
 from graders.pacing.pools import pools_of
@@ -33,6 +34,8 @@ FORGERS = {
     "late_write": "tampered, wrong, nan",  # by what the memory held and how late it was
     "lazy_output": "",
     "worked_ahead": "",
+    "worked_between": "",
+    "stopped_when_full": "",
     "copied_reference": "",
     "lean_calls": "",
     "patched_clocks": "",
@@ -80,6 +83,34 @@ def test_honest_submissions_are_timed(name: str, submitted) -> None:
     with submitted(HERE / "honest_gpu" / f"{name}.py") as candidate:
         (samples,) = time_paced(candidate, [SMALL], "quick")
     assert samples.certified_ms > 0
+
+
+def test_work_before_the_first_go_is_in_the_figure(submitted) -> None:
+    with submitted(forger("worked_between")) as candidate:
+        (samples,) = time_paced(candidate, [SMALL], "quick")
+    calls = len(samples.chains[0].elapsed_ns)
+    assert min(chain.here_ns for chain in samples.chains) > 100_000_000  # as the forger says
+    assert samples.certified_ms * calls > 50
+
+
+@pytest.mark.parametrize("most", [FEWEST_SLOTS, 16, 40, 399])
+@pytest.mark.parametrize("calls", [12, 32, 400])
+@pytest.mark.parametrize("wanted", [0.05, 0.4, 1.0])
+def test_nobody_learns_that_no_later_call_is_looked_at(
+    calls: int, most: int, wanted: float
+) -> None:
+    share, slots = keeping(calls, wanted, most)
+    assert 0 < share <= wanted
+    assert slots <= min(calls, most)
+    others = calls - 1  # the first is always kept
+    fitting = sum(
+        math.comb(others, n) * share**n * (1 - share) ** (others - n) for n in range(slots - 1)
+    )
+    assert slots == calls or fitting > 0.995, "the room fills up before the chain ends"
+
+
+def test_all_calls_are_kept_where_there_is_room() -> None:
+    assert keeping(16, 1.0, 16) == (1.0, 16)
 
 
 def test_no_set_that_is_dealt_whole_comes_again_before_all_have_come(submitted) -> None:

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from graders import launch, machine, processes
+from graders.errors import GraderVoid
 from graders.referee import WorkerSession
+from graders.worker.wire import MAX_HEADER_BYTES
 from sandboxes import cgroup
 from sandboxes.cgroup import Cgroup
 
@@ -210,3 +212,14 @@ def test_all_of_a_worker_is_in_its_group_and_ends_with_it(isolation, group, tmp_
         inside = {int(pid) for pid in group.procs.read_text().split()}
         assert inside == set(processes.below(session._root)) and session.pid in inside
     assert not group.path.exists()
+
+
+def test_a_question_too_large_is_our_fault_and_ends_nothing(tmp_path):
+    (tmp_path / "adapter.py").write_text("")
+    with (
+        launch.world(tmp_path / "adapter.py", None, "process") as place,
+        WorkerSession(place, 1 << 30) as session,
+    ):
+        with pytest.raises(GraderVoid, match="`build` is too large"):
+            session.ask({"op": "build", "file": "x" * MAX_HEADER_BYTES}, 10)
+        session.build(None, ("x",), "cpu", 10)

@@ -1,5 +1,6 @@
 """topk: the reference, the cases, and the shipped submissions, through Triton's interpreter."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 
 from graders.base import GradeRequest
+from graders.candidate import candidate_of
 from graders.pipeline import RefereeGrader
 from tasks import loader
 from tasks.case import Case
@@ -181,3 +183,14 @@ def test_a_whole_grade_of_the_rehearsal(task: Task, kind: str, word: str) -> Non
     folder = task.folder / "submissions" / kind
     request = GradeRequest(task, folder, tier="quick", correctness_only=True, device="cpu")
     assert RefereeGrader().grade(request).result == word
+
+
+def test_a_rehearsal_is_timed_at_the_small_sizes(task: Task) -> None:
+    folder = task.folder / "submissions" / "naive"
+    request = GradeRequest(task, folder, device="cpu")
+    report = RefereeGrader().bench(request)
+    assert report.passed, report.text
+    assert set(report.median_ms) == {shape.name for shape in task.smoke}
+    with candidate_of(request) as candidate:
+        assert candidate.timed_shapes == task.smoke
+        assert replace(candidate, device="GPU-1").timed_shapes == task.shapes

@@ -120,7 +120,8 @@ def _complaints(messages: Sequence[Mapping[str, Any]]) -> int:
     """Malformed answers that a harness has told off and left out of the history."""
     newest = takewhile(lambda message: message["role"] == "user", reversed(messages))
     count = len(list(newest))
-    return count if messages[-count - 1]["role"] == "tool" else 0
+    before = messages[: len(messages) - count]
+    return count if before and before[-1]["role"] == "tool" else 0
 
 
 def _usage(say: Say, asked: Asked) -> dict[str, Any]:

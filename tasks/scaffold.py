@@ -1,7 +1,7 @@
 """A new task's folder: a copy of a small, complete task, to be changed piece by piece.
 
 ``tasks/templates/<language>/`` are tasks like any other: `tasks check` says ok of each, its oracle
-and its naive submission pass, the wrong one and the cheat fail.
+and its naive submission pass, the wrong one fails, and the cheat is for an audit.
 """
 
 import difflib

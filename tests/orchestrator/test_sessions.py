@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from orchestrator.launch import SweepRequest, prepared
+from orchestrator.machine_words import about_machine
 from orchestrator.progress import Progress
 from orchestrator.sweep import Sweep
+from tasks.loader import load_task
 from transcripts.claims import take
 from transcripts.errors import ClaimHeld
-from transcripts.events import Event, Fault, Retry, SessionEnd, SessionStart, ToolResult
+from transcripts.events import Event, Fault, Prompt, Retry, SessionEnd, SessionStart, ToolResult
 from transcripts.records import Budget
 from transcripts.store import Archive, AttemptFolder
 from transcripts.words import End
@@ -51,6 +53,15 @@ def test_a_session_survives_every_fault_of_a_provider(sweeping: Sweeping) -> Non
     assert folder.record.outcome.end is End.SUBMITTED
     errors = {event.error for event in events_of(folder, Retry)}
     assert errors >= {"rate_limit", "server_error", "dropped_stream", "malformed", "overloaded"}
+
+
+def test_the_transcript_keeps_the_request_with_the_words_about_its_machine(
+    sweeping: Sweeping,
+) -> None:
+    (folder,) = sweeping("idle")
+    [asked] = [event.text for event in events_of(folder, Prompt) if event.role == "user"]
+    task = load_task("layernorm-backward")
+    assert asked == f"{task.prompt}\n{about_machine(task, 'cpu')}\n"
 
 
 def test_bad_calls_are_answered_in_words_and_counted_by_status(sweeping: Sweeping) -> None:

@@ -7,8 +7,9 @@ What an item's ``params`` say:
 ``memory_growth``  ``shape``, ``dtype``, ``seed``, ``skip_calls``, ``expected_bytes`` (formula),
                    ``min_ratio``, ``max_ratio``: growth of the worker's private resident memory, as
                    the kernel shows it to the referee. Or ``method = "leaves"``: ``shape`` (name),
-                   ``setup``, ``prefix``, ``items_at_most``, ``bytes_at_most``: outputs that the
-                   adapter reports under a prefix.
+                   ``setup``, ``prefix``, ``items_at_most``, ``bytes_at_most``, ``bytes_at_least``:
+                   outputs that the adapter reports under a prefix. Less than the least cannot be
+                   enough, so that the rest is hidden, and neither bound is met.
 ``self_test``      ``files`` (patterns), ``arguments``, ``timeout_s``, ``mutations`` (``name``,
                    ``entry``, ``change``): the submission's own tests run green, and fail when the
                    result of an entry is changed.
@@ -156,15 +157,16 @@ def _kept_leaves(item: RubricItem, candidate: Candidate) -> ItemMeasurement:
     size = sum(array.nbytes for array in kept)
     names = {**shape.dims, "itemsize": itemsize(shape.dtype)}
     allowed = evaluate(params["bytes_at_most"], names)
-    few = len(kept) <= params["items_at_most"]
+    enough = size >= evaluate(params["bytes_at_least"], names)
+    few = enough and len(kept) <= params["items_at_most"]
     told = (
         f"{len(kept)} arrays of {size / 1e6:.2f} MB are kept; at most {params['items_at_most']} "
-        f"and {allowed / 1e6:.2f} MB are needed"
+        f"and {allowed / 1e6:.2f} MB are needed{'' if enough else '; the rest is hidden'}"
     )
     return ItemMeasurement(
         item=item.id,
         measurable=True,
-        passed=int(few) + int(size <= allowed),
+        passed=int(few) + int(enough and size <= allowed),
         total=2,
         value=float(size),
         unit="bytes",

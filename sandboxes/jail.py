@@ -8,8 +8,10 @@ network, IPC, host-name and cgroup namespaces, cannot gain privileges, and dies 
 """
 
 import contextlib
+import errno
 import hashlib
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
@@ -81,7 +83,7 @@ class Jail:
                 *(["--seccomp", str(calls)] if filter_program() else []),
             ]
             return spawner.popen(
-                [*_join(self.cgroup), "bwrap", *given, "--", *self._inner(), *argv],
+                [*_join(self.cgroup, "bwrap"), "bwrap", *given, "--", *self._inner(), *argv],
                 within=self.within,
                 env={"PATH": os.environ.get("PATH", os.defpath)},
                 pass_fds=(*pass_fds, options, calls),
@@ -153,7 +155,7 @@ def unconfined(  # noqa: PLR0913 - the same as `Jail.popen`, and what a Jail hol
         identity += ["--reuid", str(uid), "--regid", str(uid), "--clear-groups"]
     limited = rlimit_command(limits, memory=cap_memory, pids=uid is not None)
     return spawner.popen(
-        [*_join(cgroup), "setpriv", *identity, *limited, *argv],
+        [*_join(cgroup, "setpriv"), "setpriv", *identity, *limited, *argv],
         within=within,
         env=dict(env),
         cwd=cwd,
@@ -197,9 +199,13 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def _join(procs: Path | None) -> list[str]:
-    """A command prefix that joins a cgroup first."""
-    return ["/bin/sh", "-c", _JOIN_CGROUP, str(procs)] if procs else []
+def _join(procs: Path | None, program: str) -> list[str]:
+    """A command prefix that joins a cgroup first. Raises FileNotFoundError, as without a prefix."""
+    if procs is None:
+        return []
+    if shutil.which(program) is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
+    return ["/bin/sh", "-c", _JOIN_CGROUP, str(procs)]
 
 
 def _memfd(data: bytes) -> int:

@@ -4,12 +4,13 @@ The reference is held against a second formulation: long-double statistics and t
 row written out as a matrix, and against finite differences of a plain forward pass.
 """
 
+import functools
 import importlib.util
 import json
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -256,7 +257,8 @@ def test_zeros_and_dropped_terms_fail_the_random_cases(
 
 
 def test_cache_leaves_are_reported_only_when_asked_for(task: Task, adapter: ModuleType) -> None:
-    entry, call = submission(task, "oracle"), problem(2, 3, 8)
+    entry = submission(task, "oracle")
+    call = {name: array.copy() for name, array in problem(2, 3, 8).items()}  # no views
     plain = adapter.run(entry, adapter.setup(entry, {"eps": 1e-5}), call)
     assert set(plain) == set(task.interface.outputs)
     state = adapter.setup(entry, {"eps": 1e-5, "report_cache": True})
@@ -277,6 +279,36 @@ def test_the_adapter_takes_caches_and_gradients_of_other_forms(adapter: ModuleTy
     outputs = adapter.run(entry, state, problem(1, 2, 3))
     assert [outputs[f"cache.{n}"].size for n in range(3)] == [6, 2, 1]
     np.testing.assert_array_equal(outputs["dx"], outputs["dgamma"] + 1)
+
+
+class Slots:
+    __slots__ = ("kept",)
+
+    def __init__(self, kept: np.ndarray) -> None:
+        self.kept = kept
+
+
+HIDDEN: dict[str, Callable[[np.ndarray], Any]] = {
+    "a closure": lambda kept: lambda: kept,
+    "a default value": lambda kept: lambda given=kept: given,
+    "slots": Slots,
+    "a view": lambda kept: kept[:1],
+    "a call": lambda kept: functools.partial(np.sum, kept),
+    "an iterator": lambda kept: iter([kept]),
+    "a method": lambda kept: Slots(kept).__init__,  # type: ignore[misc]
+}
+
+
+@pytest.mark.parametrize("where", HIDDEN)
+def test_what_a_cache_hides_is_reported(adapter: ModuleType, where: str) -> None:
+    entry = SimpleNamespace(
+        forward=lambda x, gamma, beta, eps: (x, (np.ones(2), HIDDEN[where](np.ones(5000)))),
+        backward=lambda dy, cache: (dy, dy, dy),
+    )
+    state = adapter.setup(entry, {"eps": 1e-5, "report_cache": True})
+    outputs = adapter.run(entry, state, problem(1, 2, 3))
+    kept = {array.size for name, array in outputs.items() if name.startswith("cache.")}
+    assert kept == {2, 5000}
 
 
 def test_honest_look_alikes_pass(task: Task, plan: list[Case], adapter: ModuleType) -> None:

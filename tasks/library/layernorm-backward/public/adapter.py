@@ -1,6 +1,13 @@
 """From the canonical call to ``layernorm_forward`` and ``layernorm_backward``."""
 
+import gc
+from collections import deque
+from types import CodeType, FunctionType, ModuleType
+
 import numpy as np
+
+MOST = 10_000  # things that are looked at
+_NO_HOLDERS = (str, bytes, type, type(None), ModuleType, CodeType)
 
 
 def setup(entries, params):
@@ -13,22 +20,31 @@ def run(entries, state, inputs):
     y, cache = entries.forward(inputs["x"], inputs["gamma"], inputs["beta"], state["eps"])
     outputs = {"y": y}
     if state["report_cache"]:
-        outputs |= {f"cache.{i}": array for i, array in enumerate(_arrays(cache, 0))}
+        outputs |= {f"cache.{i}": array for i, array in enumerate(_arrays(cache))}
     gradients = entries.backward(inputs["dy"], cache)
     if not isinstance(gradients, dict):
         gradients = dict(zip(("dx", "dgamma", "dbeta"), gradients, strict=True))
     return outputs | {name: gradients[name] for name in ("dx", "dgamma", "dbeta")}
 
 
-def _arrays(value, depth):
-    """Copies of every array and number in a cache of tuples, dicts or attributes."""
-    if isinstance(value, np.ndarray | np.generic | float | int):
-        yield np.array(value)
-    elif depth > 4 or value is None or isinstance(value, str | bytes):
-        return
-    elif isinstance(value, dict | list | tuple):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _arrays(part, depth + 1)
-    else:
-        for part in getattr(value, "__dict__", {}).values():
-            yield from _arrays(part, depth + 1)
+def _arrays(cache):
+    """Copies of every array and number that a cache holds, whatever it holds them in.
+
+    Containers, attributes, slots and closures are followed; types, modules and what a function
+    finds in its module are not. A view holds the whole of what it is a view of.
+    """
+    seen, waiting = set(), deque([cache])
+    while waiting and len(seen) < MOST:
+        value = waiting.popleft()
+        while isinstance(value, np.ndarray) and isinstance(value.base, np.ndarray):
+            value = value.base
+        if id(value) in seen or isinstance(value, _NO_HOLDERS):
+            continue
+        seen.add(id(value))
+        if isinstance(value, np.ndarray | np.generic | float | int):
+            yield np.array(value)
+        elif isinstance(value, FunctionType):
+            waiting += [value.__closure__, value.__defaults__, value.__kwdefaults__]
+            waiting.append(value.__dict__)
+        else:
+            waiting += gc.get_referents(value)

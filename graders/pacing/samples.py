@@ -109,7 +109,7 @@ class PacedSamples:
             return None
         claimed, predicted = statistics.median(self.events_ms), self.predicted_ms
         low, high = median_interval(self.events_ms)
-        accepted = claimed >= predicted - max(NEAR * predicted, NEAR_MS)
+        accepted = claimed > 0 and claimed >= predicted - max(NEAR * predicted, NEAR_MS)
         told = f"events say {claimed:.4f} ms; the referee's clock predicts {predicted:.4f} ms"
         return EventsClaim(
             calls=len(self.events_ms),

@@ -182,6 +182,13 @@ def test_work_between_calls_is_in_the_figure(name: str, submitted) -> None:
     assert found.certified_ms * len(found.chains[0].elapsed_ns) > 150
 
 
+def test_events_of_no_time_are_refused_however_short_the_call() -> None:
+    found = samples([[1_000] * 9], [0.0] * 40, [20_000])
+    assert found.predicted_ms == 0.0
+    assert found.claim is not None and not found.claim.accepted
+    assert found.summary().median_ms == pytest.approx(0.001)
+
+
 def test_one_noisy_chain_moves_nothing() -> None:
     quiet, noisy = [100_000] * 9, [100_000] * 8 + [9_000_000]
     assert samples([noisy, quiet], [], [1_000]).certified_ms == pytest.approx(0.1)

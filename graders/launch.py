@@ -185,12 +185,15 @@ def _start(
     device: str,
     fds: tuple[int, ...],
 ) -> Running:
+    group = None
     try:
         toolchain = surroundings.toolchain_of(place.packages)
         group = surroundings.group(limits, device)
         launcher = _confined if place.is_confined else _unconfined
         return launcher(place, toolchain, argv, limits, device, fds, group)
     except (SandboxError, OSError) as error:
+        if group is not None:
+            group.remove()
         raise GraderVoid(
             f"no worker can be started: {error}; `orchestrator doctor` says what is missing, "
             "`--sandbox process` grades without isolation and marks it"

@@ -68,9 +68,10 @@ def holder(name: str) -> str | None:
     except OSError:
         return None
     try:
-        if _try_lock(fd, fcntl.LOCK_SH):
-            return None
         text = os.pread(fd, 4096, 0).decode(errors="replace")
+        # A look by locking would for that moment keep out who tries just once.
+        if not text or _try_lock(fd, fcntl.LOCK_SH):
+            return None
     finally:
         os.close(fd)
     with contextlib.suppress(ValueError, KeyError, TypeError):

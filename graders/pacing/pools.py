@@ -162,11 +162,10 @@ def make_pools(
     """Fresh pools for a chain of so many calls."""
     first = draws(candidate, shape, 1)[0]
     sizes = {name: _bytes(array) for name, array in first.calls[0].items()}
-    budget = calls * sum(sizes.values())
-    wanted = {
-        name: max(memory.cold_bytes, budget * n // sum(sizes.values())) for name, n in sizes.items()
-    }
-    count = max(-(-wanted[name] // max(size, 1)) for name, size in sizes.items())
+    total = max(sum(sizes.values()), 1)
+    budget = calls * total
+    wanted = {name: max(memory.cold_bytes, budget * n // total) for name, n in sizes.items()}
+    count = max((-(-wanted[name] // max(size, 1)) for name, size in sizes.items()), default=1)
     drawn = [first, *draws(candidate, shape, min(count, _most_draws(calls, sizes, memory)) - 1)]
     dealt = frozenset(n for n, a in first.calls[0].items() if is_dealt(candidate, n, a))
     pools: list[Pool] = []
@@ -204,8 +203,9 @@ def pools_of(
 
 
 def is_dealt(candidate: Candidate, name: str, array: Any) -> bool:
-    """Whether an input keeps its draw: integers always, floats when the task says so."""
-    return name in candidate.task.interface.dealt_inputs or "float" not in dtype_of(array)
+    """Whether an input keeps its draw: integers and empty ones do, floats by the task's word."""
+    is_plain = "float" in dtype_of(array) and math.prod(array.shape) > 0
+    return name in candidate.task.interface.dealt_inputs or not is_plain
 
 
 def dtype_of(array: Any) -> str:

@@ -6,7 +6,9 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from graders.base import GradeRequest
@@ -180,6 +182,22 @@ def test_work_between_calls_is_in_the_figure(name: str, submitted) -> None:
         told = max(chain.elapsed_ns) if name == "worked_behind_answers" else chain.keeps_ns[0]
         assert told > 2e8
     assert found.certified_ms * len(found.chains[0].elapsed_ns) > 150
+
+
+@pytest.mark.parametrize("inputs", [{}, {"x": (0, 4)}, {"x": (0, 4), "y": (3, 4)}])
+def test_calls_of_empty_inputs_or_none_have_pools(inputs: dict, submitted) -> None:
+    def make_inputs(_shape: object, seed: int) -> dict:
+        rng = np.random.default_rng(seed)
+        call = {name: rng.random(shape, np.float32) for name, shape in inputs.items()}
+        return {"params": {}, "calls": [call]}
+
+    with submitted(HERE / "honest_gpu" / "atomics.py") as candidate:
+        reference = SimpleNamespace(make_inputs=make_inputs)
+        asked = dataclasses.replace(candidate, reference=reference)
+        with pools_of(asked, SMALL, memory_of("cpu"), 3, [{}]) as pools:
+            pools.deliver(memory_of("cpu"))
+            found = pools.inputs(pools.choose())
+    assert {name: array.shape for name, array in found.items()} == inputs
 
 
 def test_events_of_no_time_are_refused_however_short_the_call() -> None:

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -219,14 +219,20 @@ class Gpu:
 @cache
 def gpus() -> tuple[Gpu, ...]:
     """The GPUs of this host; none where no driver answers."""
-    fields = "uuid,name,driver_version,compute_cap,memory.total"
-    query = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
+    names = ("uuid", "name", "driver_version")
+    rows = _driver_says((*names, "compute_cap", "memory.total")) or _driver_says(names)
+    return tuple(Gpu(*row) for row in rows)
+
+
+def _driver_says(fields: Sequence[str]) -> list[list[str]]:
+    """A row a GPU; none where the driver does not answer, or does not know a field."""
+    query = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
-        return ()
+        return []
     rows = [[part.strip() for part in line.split(",")] for line in done.stdout.splitlines()]
-    return tuple(Gpu(*row) for row in rows if len(row) == 5)
+    return [row for row in rows if len(row) == len(fields)]
 
 
 def _found(device: str) -> Gpu | None:

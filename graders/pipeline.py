@@ -30,7 +30,7 @@ from graders.correctness import only, plan, run_cases
 from graders.errors import GraderVoid, SubmissionFailed
 from graders.language import examine, refuse_language
 from graders.ledger import refuse_launches
-from graders.pacing.memory import memory_of
+from graders.pacing.memory import give_back
 from graders.preparing import Prepared, prepare
 from graders.recording import Gathered, Measurement, record
 from graders.survey import survey
@@ -155,7 +155,7 @@ def on_device(request: GradeRequest, *, shared: bool) -> Iterator[Callable[[], N
     with ExitStack() as having:
         if _shares(request):
             having.enter_context(lease(turn_name(request.device), shared=shared))
-            having.callback(memory_of(request.device).give_back)  # who waits keeps none
+            having.callback(give_back, request.device)  # who waits keeps none
         yield having.close
 
 

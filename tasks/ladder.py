@@ -23,6 +23,8 @@ BELOW = {
 }
 """The next rung: the coarser dtype that kernels turn to for speed."""
 
+ROOM = 2.0  # a gate over the honest work that was seen
+
 Change = Callable[[np.ndarray, str], np.ndarray]
 
 
@@ -36,12 +38,14 @@ def wrong_rungs(task: Task, path: str, reference: Reference, draw: Draw) -> Iter
             f"{path}: an error of half a last place of {' and '.join(kinds)} would fail; "
             "loosen tolerance or gate"
         )
-    rungs = [BELOW[kind] for kind in kinds if kind in BELOW]
+    rungs = {kind: BELOW[kind] for kind in kinds if kind in BELOW}
     if not rungs:
         return
-    coarse = min(rungs, key=eps)
-    if passes(task, _each(task, draw.outputs, _to_rung_below), draw.outputs):
+    alone = [below for kind, below in rungs.items() if kind not in task.gate.honest]
+    coarse = min(alone, key=eps) if alone else max(rungs.values(), key=eps)
+    if alone and passes(task, _each(task, draw.outputs, _to_rung_below), draw.outputs):
         yield f"{path}: the result rounded to {coarse} would pass; tighten tolerance and gate"
+    yield from _wide_gates(task, path)
     names = task.interface.raw_inputs
     rounded = [_all_rounded(call, names, coarse) for call in draw.calls]
     weights = draw.params.get("weights", {})
@@ -53,6 +57,15 @@ def wrong_rungs(task: Task, path: str, reference: Reference, draw: Draw) -> Iter
             yield (
                 f"{path}: the result of inputs and weights rounded to {coarse} would pass; "
                 "tighten tolerance and gate"
+            )
+
+
+def _wide_gates(task: Task, path: str) -> Iterator[str]:
+    for kind, seen in task.gate.honest.items():
+        if (allowed := task.gate.rms_ratio.get(kind, 0.0)) > ROOM * seen:
+            yield (
+                f"{path}: gate.rms_ratio of {kind} is {allowed:g}, more than {ROOM:g} times the "
+                f"{seen:g} of gate.honest; tighten it"
             )
 
 

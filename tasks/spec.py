@@ -71,9 +71,15 @@ class Tolerance(TaskPart):
 
 
 class Gate(TaskPart):
-    """The normative gate: rms(out - ref64) / rms(ref64) at most ``rms_ratio``, per dtype."""
+    """The normative gate: rms(out - ref64) / rms(ref64) at most ``rms_ratio``, per dtype.
+
+    ``honest`` is the largest ratio that honest work was seen to have, for a dtype of whose outputs
+    that is more than rounding the result: a pipeline that rounds after each of its parts. What is
+    seen is written beside it; the gate may be twice as wide.
+    """
 
     rms_ratio: dict[str, float]
+    honest: dict[str, float] = Field(default_factory=dict)
 
 
 class Work(TaskPart):

@@ -282,6 +282,12 @@ def memory_of(device: str) -> Memory:
     return found
 
 
+def give_back(device: str) -> None:
+    """Keep no memory of a GPU for later use; nothing to do where this process uses none."""
+    if device != "cpu" and _gpu.cache_info().currsize:
+        memory_of(device).give_back()
+
+
 @cache
 def _gpu(uuid: str) -> GpuMemory:
     return GpuMemory(uuid)

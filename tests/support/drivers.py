@@ -9,6 +9,8 @@ H200 = {
     "uuid": "GPU-1",
     "name": "NVIDIA H200",
     "driver_version": "580.82.07",
+    "compute_cap": "9.0",
+    "memory.total": "143771",
     "clocks.current.sm": "1980",
     "clocks.current.memory": "3201",
     "temperature.gpu": "31",

@@ -172,7 +172,7 @@ MUTANTS = {
         "        kept = globals().setdefault('kept', {})\n"
         "        return kept.setdefault((y.shape, self.K), y)\n",
     ),
-    "rows of the first tile again": ("m = row * BM + tl.arange", "m = 0 * BM + tl.arange"),
+    "columns of the first tile again": ("n = column * BN + tl.arange", "n = 0 * BN + tl.arange"),
 }
 
 

@@ -16,6 +16,7 @@ from orchestrator.watching import shown
 from transcripts.events import Compaction, Reply, Request, ToolResult
 from transcripts.records import Usage
 from transcripts.words import End
+from workspaces import text_in
 
 Sessions = Callable[..., LoopSession]
 WINDOW = 6000
@@ -40,8 +41,8 @@ def test_a_session_survives_ten_times_its_window(
     live = session(LONG, protocol, window=window)
     outcome = live.run()
     assert outcome.end is End.SUBMITTED
-    log = live.folder / "state" / "workspace" / "progress.log"
-    assert log.read_text().split() == [str(step) for step in range(STEPS)]
+    log = text_in(live.folder / "state", "progress.log")
+    assert log.split() == [str(step) for step in range(STEPS)]
     said = sum(len(event.text) for event in live.of(ToolResult))
     assert said / 4 > 10 * WINDOW * 0.95
     compactions = live.of(Compaction)

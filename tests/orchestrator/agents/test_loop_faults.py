@@ -11,13 +11,14 @@ from orchestrator.models.served import same_model
 from orchestrator.resume import standing
 from transcripts.events import Note, Reply, ToolCallStarted, ToolResult, UserMessage
 from transcripts.words import End
+from workspaces import text_in
 
 Sessions = Callable[..., LoopSession]
 STEPS = 12
 
 
 def progress(live: LoopSession) -> list[str]:
-    return (live.folder / "state" / "workspace" / "progress.log").read_text().split()
+    return text_in(live.folder / "state", "progress.log").split()
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

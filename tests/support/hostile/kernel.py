@@ -226,6 +226,7 @@ LIBC.prctl(4, 0, 0, 0, 0)
 if os.fork() == 0:
     LIBC.prctl(22, 1, 0, 0, 0)
     os.getpid()
+    os._exit(0)
 os.wait()
 """,
     ),

@@ -3,17 +3,13 @@
 import os
 from pathlib import Path
 
-from sandboxes.base import Limits
+from sandboxes.base import WORKSPACE, Limits
 from sandboxes.volume import volume_in
+from sandboxes.workspace import Workspace
 
 
 def text_in(state_dir: Path, name: str) -> str:
     """A file of the workspace in the session's folder, whatever holds it."""
-    volume = volume_in(state_dir, Limits().disk_bytes)
-    with volume.held():
-        root = volume.open_root()
-        try:
-            with os.fdopen(os.open(name, os.O_RDONLY, dir_fd=root)) as file:
-                return file.read()
-        finally:
-            os.close(root)
+    limits = Limits()
+    volume = volume_in(state_dir, limits.disk_bytes)
+    return Workspace(volume, WORKSPACE, os.geteuid(), limits).get(name).decode()
